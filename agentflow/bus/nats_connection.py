@@ -1,0 +1,139 @@
+"""A NATS connection as our hot path needs it: nats-py's client with a short way in and a short way out.
+
+Made by `nats_jetstream`, used by the other parts as their `wire.Line`. The only file that touches what nats-py keeps
+private; reconnecting, parsing and flushing stay nats-py's.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import TypeVar
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from agentflow.bus import wire
+from agentflow.ports import BusUnavailable
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+ANSWER_WITHIN_S = 2.0  # a question to the server itself, not to a stream
+_UNSENT_BYTES_MAX = 2 * 1024 * 1024
+
+
+class Connection(Client):
+    """nats-py's public path makes a coroutine, a header dict, a Msg, a queue entry and a task switch for each message.
+
+    At our rates that is most of the cost, so bytes go straight into its write buffer and straight from its parser.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sinks: dict[int, wire.Sink] = {}
+
+    def send(self, command: bytes) -> None:
+        if not self.is_connected or self._flush_queue is None:
+            return
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        if self._flush_queue.empty():
+            # Wakes the flusher, which writes all that has gathered by the time it runs.
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+
+    async def wait_writable(self) -> None:
+        while self.is_connected and self._pending_data_size > _UNSENT_BYTES_MAX:
+            await cancellable(self._flush_pending(force_flush=True))
+
+    def forget_unsent(self) -> None:
+        """What was meant for the old connection must not reach the new one: acks there may mean other messages.
+
+        Nor will its answers come, so whoever waits for one need not wait for a deadline.
+        """
+        self._pending = []
+        self._pending_data_size = 0
+        for answer in self._resp_map.values():
+            if not answer.done():
+                answer.set_exception(nats.errors.ConnectionReconnectingError())
+                answer.exception()  # seen: its waiter may have left, which asyncio would report as a fault
+
+    async def open_inbox(self, sink: wire.Sink) -> "_Inbox":
+        subject = self.new_inbox()
+        sid = self._sid + 1  # what `subscribe` is about to take; nothing may arrive before its sink is in place
+        self._sinks[sid] = sink
+        try:
+            return _Inbox(self, await self.subscribe(f"{subject}.*"), subject, sid)
+        except nats.errors.Error as error:
+            del self._sinks[sid]
+            raise BusUnavailable(str(error)) from None
+
+    def close_sink(self, sid: int) -> None:
+        self._sinks.pop(sid, None)
+
+    async def wait_round_trip(self) -> None:
+        """Until the server has answered all that was sent before; not for ever."""
+        if not self.is_connected:
+            return
+        # Not `flush(timeout)`: nats-py's reader dies of a pong that comes after its waiter has given up.
+        pong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self._send_ping(pong)
+        await asyncio.wait([pong], timeout=ANSWER_WITHIN_S)
+
+    async def leave(self) -> None:
+        self._disconnected_cb = None  # going is not news
+        self.forget_unsent()
+        if self._flush_queue is not None:  # else `connect` never began
+            await self.close()
+
+    async def _process_err(self, err_msg: str) -> None:
+        """nats-py closes for good on most error lines; a service must come back instead."""
+        if "permissions violation" in err_msg:
+            await super()._process_err(err_msg)
+            return
+        error = nats.errors.Error(err_msg)
+        await self._error_cb(error)
+        await self._process_op_err(error)
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        sink = self._sinks.get(sid)
+        if sink is None:
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]
+            return
+        try:
+            sink(subject, reply, data, headers or b"")
+        except Exception:
+            # An exception here would end nats-py's reader, and with it the connection, in silence.
+            log.exception("bus.arrival_failed", subject=subject.decode(errors="replace"))
+
+
+class _Inbox:
+    def __init__(self, connection: Connection, subscription: NatsSubscription, subject: str, sid: int) -> None:
+        self._connection = connection
+        self._subscription = subscription
+        self._sid = sid
+        self.subject = subject
+
+    async def close(self) -> None:
+        with contextlib.suppress(nats.errors.Error):
+            await self._subscription.unsubscribe()
+            await self._connection.wait_round_trip()
+        self._connection.close_sink(self._sid)
+
+
+async def cancellable(work: Coroutine[None, None, T]) -> T:
+    """Await work inside nats-py without losing a cancellation.
+
+    It swallows some itself, and Python 3.11's `wait_for`, which it waits with, forgets one that comes together
+    with the answer. Whoever cancels and then waits for the end would wait for ever.
+    """
+    doing = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([doing])
+    except asyncio.CancelledError:
+        doing.cancel()
+        doing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody will ask for it
+        raise
+    return doing.result()

@@ -1,0 +1,105 @@
+"""The names on the bus: streams, subjects and durable consumers. Pure.
+
+Used by whoever publishes or subscribes, and by `nats_jetstream`, which creates what `STREAMS` lists. An execution
+id never enters a subject: a stream keeps state for each one it has seen.
+"""
+
+import re
+
+import msgspec
+
+from agentflow import limits
+from agentflow.errors import Invalid
+from agentflow.ids import AgentName
+from agentflow.ports import Consumer
+
+_DAY_S = 24 * 3600
+
+MESSAGES = "AF_MESSAGES"
+AGENTS = "AF_AGENTS"
+AUDIT = "AF_AUDIT"
+
+ALL_WORKFLOWS_IN = "workflows.*.in.*"
+ALL_WORKFLOWS_OUT = "workflows.*.out.*"  # committed events; `listen` here for a live feed
+TOOL_CALLS = "tools.calls"
+TOOL_AUDIT = "tools.audit"
+TOOL_ANOMALY = "tools.anomaly"
+HEARTBEATS = "workers.heartbeat"  # broadcast and not stored: only the newest one matters
+
+
+class StreamSpec(msgspec.Struct, frozen=True):
+    name: str
+    subjects: tuple[str, ...]
+    max_age_s: float
+
+
+STREAMS = (
+    StreamSpec(MESSAGES, (ALL_WORKFLOWS_IN, ALL_WORKFLOWS_OUT), max_age_s=7 * _DAY_S),
+    StreamSpec(AGENTS, ("agents.*.in", "agents.*.out"), max_age_s=3 * _DAY_S),
+    StreamSpec(AUDIT, (TOOL_CALLS, TOOL_AUDIT, TOOL_ANOMALY), max_age_s=30 * _DAY_S),
+)
+
+_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_WORKFLOW = re.compile(r"[a-z0-9_-]{1,128}")
+
+
+class UnusableName(Invalid):
+    code = "AF2301"
+
+    def __init__(self, what: str, name: str, allowed: str) -> None:
+        super().__init__(
+            f"The {what} name {name!r} cannot be part of a bus subject.",
+            hint=f"Use {allowed}; dots, spaces and wildcards have a meaning of their own there.",
+        )
+
+
+def workflow_in(workflow: str, shard: int) -> str:
+    """Results, signals and control for the owner of a shard."""
+    return f"workflows.{_workflow_token(workflow)}.in.{shard}"
+
+
+def workflow_out(workflow: str, shard: int) -> str:
+    """Committed events, for live feeds and replay."""
+    return f"workflows.{_workflow_token(workflow)}.out.{shard}"
+
+
+def agent_in(agent: AgentName) -> str:
+    return f"agents.{_agent_token(agent)}.in"
+
+
+def agent_out(agent: AgentName) -> str:
+    return f"agents.{_agent_token(agent)}.out"
+
+
+def agent_mailbox(agent: AgentName, *, concurrency: int, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
+    """The steps sent to an agent; all workers that host it share this one consumer."""
+    return Consumer(
+        stream=AGENTS,
+        name=f"agent_{_agent_token(agent)}",
+        subjects=(agent_in(agent),),
+        in_flight_max=concurrency,
+        ack_wait_s=ack_wait_s,
+    )
+
+
+def shard_inbox(*, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
+    """What reaches the orchestrator. One consumer for all shards while one process owns them all."""
+    return Consumer(
+        stream=MESSAGES,
+        name="orchestrator",
+        subjects=(ALL_WORKFLOWS_IN,),
+        in_flight_max=limits.INBOX_IN_FLIGHT_MAX,
+        ack_wait_s=ack_wait_s,
+    )
+
+
+def _workflow_token(workflow: str) -> str:
+    if not _WORKFLOW.fullmatch(workflow):
+        raise UnusableName("workflow", workflow, "1 to 128 of the letters a-z, digits, `_` and `-`")
+    return workflow
+
+
+def _agent_token(agent: AgentName) -> str:
+    if not _AGENT.fullmatch(agent):
+        raise UnusableName("agent", agent, "1 to 64 letters, digits, `_` and `-`")
+    return agent

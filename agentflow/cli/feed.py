@@ -1,0 +1,56 @@
+"""The live log of `af dev`: committed events from the bus, as one line for each thing that happened.
+
+Pure apart from printing: what arrives is decoded here and nowhere else in the CLI.
+"""
+
+from typing import TYPE_CHECKING
+
+from agentflow.cli.durations import duration
+from agentflow.cli.progress import StepLines, event_from_feed, print_line
+from agentflow.clock import rfc3339
+from agentflow.contracts.message import Message
+from agentflow.execution.events import Event, ExecutionCompleted, ExecutionFailed, ExecutionStarted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class ExecutionLog:
+    """Keeps, for each execution under way, what its next line needs; forgets it when the execution ends."""
+
+    def __init__(self, console: "Console") -> None:
+        self._console = console
+        self._lines: dict[str, StepLines] = {}
+        self._started_at_ms: dict[str, int] = {}
+
+    def show(self, message: Message) -> None:
+        execution, workflow = message.payload["execution_id"], message.payload["workflow"]
+        for given in message.payload["events"]:
+            event = event_from_feed(given)
+            if event is not None:
+                self._show_event(execution, f"{rfc3339(event.at_ms)[11:19]} {workflow} {execution[-6:]}", event)
+
+    def _show_event(self, execution: str, prefix: str, event: Event) -> None:
+        match event:
+            case ExecutionStarted():
+                self._started_at_ms[execution] = event.at_ms
+                self._console.print(f"{prefix}  started    {execution}", style="dim")
+            case ExecutionCompleted():
+                self._console.print(f"{prefix}  completed  {self._took(execution, event.at_ms)}", style="green")
+                self._forget(execution)
+            case ExecutionFailed(fault=fault):
+                took = self._took(execution, event.at_ms)
+                self._console.print(f"{prefix}  failed     {took}  {fault.code}: {fault.message}", style="red")
+                self._forget(execution)
+            case _:
+                line = self._lines.setdefault(execution, StepLines()).line(event)
+                if line is not None:
+                    print_line(self._console, line, indent=f"{prefix}  ")
+
+    def _took(self, execution: str, ended_at_ms: int) -> str:
+        started_at_ms = self._started_at_ms.get(execution)
+        return "" if started_at_ms is None else f"in {duration(ended_at_ms - started_at_ms)}"
+
+    def _forget(self, execution: str) -> None:
+        self._lines.pop(execution, None)
+        self._started_at_ms.pop(execution, None)

@@ -1,0 +1,54 @@
+"""`af`: puts the commands together, and turns whatever leaves them into an exit code."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from agentflow.cli import demo, dev, executions, run, services, validate, version, workflows
+from agentflow.cli.errors import report
+from agentflow.errors import AgentFlowError
+
+app = typer.Typer(
+    name="af",
+    help="AgentFlow: durable workflows for agents. Try `af demo support`, then `af dev`.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # no stack trace ever reaches a person who did not ask for it
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("dev")(dev.dev)
+app.add_typer(demo.app, name="demo")
+app.command("run")(run.run)
+app.add_typer(executions.app, name="executions")
+app.add_typer(workflows.app, name="workflow")
+app.command("validate")(validate.validate)
+app.command("server")(services.server)
+app.command("worker")(services.worker)
+app.command("version")(version.show_version)
+
+
+def main() -> None:
+    sys.exit(af(sys.argv[1:]))
+
+
+def af(arguments: Sequence[str]) -> int:
+    """Perform one command line and say how the process should exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks ✓ gets ?, not a crash
+    try:
+        app(args=list(arguments), prog_name="af")
+    except SystemExit as ending:  # how typer ends, also after Ctrl-C and wrong usage
+        return ending.code if isinstance(ending.code, int) else 0
+    except Exception as error:  # noqa: BLE001 - the last place where an error can become a message
+        return report(error, debug=_debug())
+    return 0
+
+
+def _debug() -> bool:
+    from agentflow.settings import load_settings
+
+    try:
+        return load_settings().log_level == "debug"
+    except AgentFlowError:
+        return False

@@ -1,0 +1,125 @@
+"""`af workflow`: register definitions, and look at those that are."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentflow.cli.output import JsonFlag, print_json, print_table, stdout
+from agentflow.errors import Invalid
+
+app = typer.Typer(no_args_is_help=True, help="Register workflows and look at them.")
+
+
+class UnreadableFile(Invalid):
+    code = "AF1522"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be read: {reason}.", hint="Check the path and its permissions.")
+
+
+def definition_text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableFile(str(path), error.strerror or type(error).__name__) from None
+
+
+@app.command()
+def push(
+    files: Annotated[list[Path], typer.Argument(help="Definitions, as YAML or JSON.", show_default=False)],
+    json: JsonFlag = False,
+) -> None:
+    """Register workflows with the control plane. Pushing the same content again changes nothing.
+
+    \b
+    Examples:
+      af workflow push workflow.yaml
+      af workflow push workflows/*.yaml --json
+    """
+    asyncio.run(_push(files, json))
+
+
+async def _push(files: list[Path], json: bool) -> None:
+    from agentflow.cli.connection import control_plane
+
+    texts = [(path, definition_text(path)) for path in files]
+    pushed = []
+    async with control_plane() as api:
+        for path, text in texts:
+            content_type = "application/json" if path.suffix == ".json" else "application/yaml"
+            try:
+                workflow = await api.push_workflow(text, content_type)
+            except Invalid as error:
+                error.message = f"{path}: {error.message}"
+                raise
+            pushed.append(workflow)
+            if not json:
+                state = "registered" if workflow.created else "unchanged"
+                stdout().print(f"{state} {workflow.name} {workflow.version}  {workflow.id}")
+    if json:
+        print_json(pushed)
+
+
+@app.command("list")
+def list_workflows(
+    name: Annotated[str | None, typer.Option(help="Only the versions of this workflow.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many.", show_default=False)] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List registered workflows, newest first.
+
+    \b
+    Examples:
+      af workflow list
+      af workflow list --name support --json
+    """
+    asyncio.run(_list(name, limit, json))
+
+
+async def _list(name: str | None, limit: int | None, json: bool) -> None:
+    from agentflow.cli.connection import control_plane
+
+    async with control_plane() as api:
+        found = await api.workflows(name=name, limit=limit)
+    if json:
+        print_json(found)
+        return
+    if not found.items:
+        stdout().print("No workflows yet. Register one with `af workflow push FILE`.")
+        return
+    rows = [(item.name, item.version, item.planner, item.created_at, item.id) for item in found.items]
+    print_table(("NAME", "VERSION", "PLANNER", "CREATED", "ID"), rows)
+    if found.total_count > len(found.items):
+        stdout().print(f"{len(found.items)} of {found.total_count}; see more with --limit.", style="dim")
+
+
+@app.command()
+def show(
+    ref: Annotated[str, typer.Argument(help="An id, a name, or name@version.", show_default=False)],
+    json: JsonFlag = False,
+) -> None:
+    """Show a workflow and the text it was registered with.
+
+    \b
+    Examples:
+      af workflow show support
+      af workflow show support@1.0.0 --json
+    """
+    asyncio.run(_show(ref, json))
+
+
+async def _show(ref: str, json: bool) -> None:
+    from agentflow.cli.connection import control_plane
+
+    async with control_plane() as api:
+        workflow = await api.workflow(ref)
+    if json:
+        print_json(workflow)
+        return
+    console = stdout()
+    console.print(f"{workflow.name} {workflow.version}", style="bold")
+    console.print(f"id       {workflow.id}\nplanner  {workflow.planner}\ndigest   {workflow.digest}")
+    console.print(f"created  {workflow.created_at}\n")
+    console.print(workflow.source.rstrip())

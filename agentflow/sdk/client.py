@@ -1,0 +1,168 @@
+"""Speaks the REST contract, asynchronously: one method for each thing the API can do, and `follow` on top.
+
+The CLI and user programs call it. Requests that only read are safe to repeat and `follow` does so while the
+control plane restarts; `execute` and `push_workflow` are sent once.
+"""
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from agentflow.clock import Clock, SystemClock
+from agentflow.errors import Unavailable
+from agentflow.limits import EVENTS_PAGE_MAX
+from agentflow.sdk.errors import ControlPlaneAway, NotAgentFlow, error_from
+from agentflow.sdk.models import (
+    EventPage,
+    Execution,
+    ExecutionEvent,
+    ExecutionList,
+    PushedWorkflow,
+    StartedExecution,
+    Workflow,
+    WorkflowList,
+)
+
+_Answer = TypeVar("_Answer")
+
+_ANSWER_S = 30.0  # how long an answer may take beyond the wait that was asked for
+_FOLLOW_WAIT_S = 20.0  # one long poll; short enough for proxies that cut idle requests at 30 s
+_BACK_OFF_S = (0.1, 2.0)  # first and longest pause between attempts to reach a control plane that is away
+
+
+class Client:
+    """`async with Client("http://127.0.0.1:8080") as agentflow: await agentflow.execute("support", {...})`"""
+
+    def __init__(self, api_url: str, *, clock: Clock | None = None) -> None:
+        self.api_url = api_url.rstrip("/")
+        self._clock = clock or SystemClock()
+        # Proxies of the environment are for the outside; they must not stand between us and a loopback address.
+        self._http = httpx.AsyncClient(base_url=f"{self.api_url}/api/v1", trust_env=False, timeout=_ANSWER_S)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def push_workflow(self, text: str | bytes, content_type: str = "application/yaml") -> PushedWorkflow:
+        response = await self._send("POST", "/workflows", content=text, headers={"Content-Type": content_type})
+        pushed = self._read(response, PushedWorkflow)
+        return msgspec.structs.replace(pushed, created=response.status_code == httpx.codes.CREATED)
+
+    async def workflows(self, *, name: str | None = None, limit: int | None = None) -> WorkflowList:
+        return self._read(await self._send("GET", "/workflows", params=_given(name=name, limit=limit)), WorkflowList)
+
+    async def workflow(self, ref: str) -> Workflow:
+        """By id, by name (its newest version) or by `name@version`."""
+        return self._read(await self._send("GET", f"/workflows/{_segment(ref)}"), Workflow)
+
+    async def execute(
+        self,
+        ref: str,
+        input: Any,
+        *,
+        wait: bool = False,
+        wait_s: float = 60,
+    ) -> StartedExecution:
+        response = await self._send(
+            "POST",
+            f"/workflows/{_segment(ref)}/execute",
+            content=msgspec.json.encode({"input": input, "wait": wait, "wait_s": wait_s}),
+            headers={"Content-Type": "application/json"},
+            timeout=_ANSWER_S + (wait_s if wait else 0),
+        )
+        return self._read(response, StartedExecution)
+
+    async def executions(
+        self, *, workflow: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> ExecutionList:
+        parameters = _given(workflow=workflow, status=status, limit=limit)
+        return self._read(await self._send("GET", "/executions", params=parameters), ExecutionList)
+
+    async def execution(self, execution: str) -> Execution:
+        return self._read(await self._send("GET", f"/executions/{_segment(execution)}"), Execution)
+
+    async def events(
+        self, execution: str, *, after: int = 0, limit: int = EVENTS_PAGE_MAX, wait_s: float = 0
+    ) -> EventPage:
+        """Events after a version. With `wait_s` the answer comes with the next event, or when there is none to come."""
+        response = await self._send(
+            "GET",
+            f"/executions/{_segment(execution)}/events",
+            params=_given(after=after, limit=limit, wait_s=wait_s),
+            timeout=_ANSWER_S + wait_s,
+        )
+        return self._read(response, EventPage)
+
+    async def history(self, execution: str) -> list[ExecutionEvent]:
+        """Every event committed so far."""
+        events: list[ExecutionEvent] = []
+        while page := (await self.events(execution, after=events[-1].version if events else 0)).items:
+            events += page
+        return events
+
+    async def follow(self, execution: str, *, after: int = 0, patience_s: float = 60) -> AsyncIterator[ExecutionEvent]:
+        """Every event as it is committed, until the execution has ended.
+
+        A control plane that goes away is waited for; only `patience_s` without any answer raises `Unavailable`.
+        """
+        ended = False
+        while not ended:
+            page = await self._events_patiently(execution, after, patience_s)
+            for event in page.items:
+                yield event
+                after = event.version
+            ended = page.ended
+
+    async def ready(self) -> bool:
+        """Whether a control plane is there and takes work."""
+        try:
+            await self._send("GET", f"{self.api_url}/readyz", timeout=5)
+        except Unavailable:
+            return False
+        return True
+
+    async def _events_patiently(self, execution: str, after: int, patience_s: float) -> EventPage:
+        deadline_s = self._clock.monotonic_s() + patience_s
+        pause_s, longest_s = _BACK_OFF_S
+        while True:
+            try:
+                return await self.events(execution, after=after, wait_s=_FOLLOW_WAIT_S)
+            except Unavailable:
+                if self._clock.monotonic_s() + pause_s > deadline_s:
+                    raise
+            await self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, longest_s)
+
+    async def _send(self, method: str, path: str, **details: Any) -> httpx.Response:
+        try:
+            response = await self._http.request(method, path, **details)
+        except httpx.InvalidURL as error:
+            raise NotAgentFlow(self.api_url, str(error)) from None
+        except httpx.TransportError as error:
+            raise ControlPlaneAway(self.api_url, str(error) or type(error).__name__) from None
+        if response.is_error:
+            raise error_from(self.api_url, response.status_code, response.content)
+        return response
+
+    def _read(self, response: httpx.Response, shape: type[_Answer]) -> _Answer:
+        try:
+            return msgspec.json.decode(response.content, type=shape)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise NotAgentFlow(self.api_url, f"unexpected answer to {response.request.url.path}: {error}") from None
+
+
+def _segment(text: str) -> str:
+    """One part of a path, whatever it holds: a slash in a name must not reach another route."""
+    return quote(text, safe="@")
+
+
+def _given(**parameters: str | float | None) -> dict[str, str | float]:
+    return {name: value for name, value in parameters.items() if value is not None}

@@ -1,0 +1,58 @@
+"""The control plane's problem details as our own errors again, so that a caller catches families, not numbers."""
+
+from typing import TypeVar
+
+import msgspec
+
+from agentflow.errors import AgentFlowError, Bug, Conflict, Invalid, NotFound, Unavailable
+from agentflow.sdk.models import ProblemDetails
+
+_Family = TypeVar("_Family", bound=AgentFlowError)
+
+
+class ControlPlaneAway(Unavailable):
+    code = "AF1510"
+
+    def __init__(self, api_url: str, reason: str) -> None:
+        super().__init__(
+            f"No control plane answers at {api_url}: {reason}.",
+            hint="Start one with `af dev`, or set AF_API_URL to where it runs.",
+        )
+
+
+class NotAgentFlow(Unavailable):
+    code = "AF1511"
+
+    def __init__(self, api_url: str, reason: str) -> None:
+        super().__init__(
+            f"What answers at {api_url} does not speak this API: {reason}.",
+            hint="Check that AF_API_URL names an AgentFlow control plane of this version, not another server.",
+        )
+
+
+def error_from(api_url: str, status: int, body: bytes) -> AgentFlowError:
+    """The error that an answer with a status of 400 or more stands for."""
+    try:
+        told = msgspec.json.decode(body, type=ProblemDetails)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        if status in (502, 503, 504):  # a proxy speaking for a control plane that is not there
+            return ControlPlaneAway(api_url, f"HTTP status {status}")
+        return NotAgentFlow(api_url, f"HTTP status {status} without problem details")
+    message = told.detail or told.title
+    hint = told.hint or "Correct the request and send it again."
+    if status == 404:
+        return _with_code(NotFound, told.code)(message, hint=hint)
+    if status == 409:
+        return _with_code(Conflict, told.code)(message, hint=hint)
+    if status < 500:
+        return _with_code(Invalid, told.code)(message, hint=hint, problems=told.problems)
+    if status in (502, 503, 504):
+        return _with_code(Unavailable, told.code)(message, hint=hint)
+    return _with_code(Bug, told.code)(
+        message, hint=told.hint or "Look into the control plane's log; report it with the log around it."
+    )
+
+
+def _with_code(family: type[_Family], code: str) -> type[_Family]:
+    """The family, under the code the server gave, which is the page a person will want to read."""
+    return type(family.__name__, (family,), {"code": code})

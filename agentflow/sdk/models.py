@@ -1,0 +1,120 @@
+"""What the API answers, as values. Fields a newer server adds are ignored; moments are RFC 3339 text."""
+
+from typing import Any
+
+import msgspec
+
+from agentflow.contracts.step import StepFault
+from agentflow.errors import Problem
+
+
+class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    version: str
+    digest: str
+    planner: str
+    created_at: str
+
+
+class PushedWorkflow(WorkflowSummary, frozen=True, kw_only=True):
+    created: bool = True  # False when exactly this content was registered before
+
+
+class Workflow(WorkflowSummary, frozen=True, kw_only=True):
+    definition: dict[str, Any]
+    source: str
+
+
+class WorkflowList(msgspec.Struct, frozen=True):
+    items: list[WorkflowSummary]
+    total_count: int
+
+
+class StartedExecution(msgspec.Struct, frozen=True):
+    """What `execute` answers. Without waiting, or when the wait was too short, `status` is still `running`."""
+
+    execution_id: str
+    trace_id: str
+    status: str
+    output: Any = None
+    error: StepFault | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+
+
+class ExecutionSummary(msgspec.Struct, frozen=True):
+    id: str
+    workflow: str
+    version: str
+    status: str
+    started_at: str
+    ended_at: str | None
+    trace_id: str
+
+
+class ExecutionList(msgspec.Struct, frozen=True):
+    items: list[ExecutionSummary]
+    total_count: int
+
+
+class PinnedWorkflow(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    version: str
+    digest: str
+
+
+class StepInFlight(msgspec.Struct, frozen=True):
+    path: str
+    name: str
+    agent: str
+    attempt: int
+    since: str
+    tool: str | None = None
+
+
+class StepWaiting(msgspec.Struct, frozen=True):
+    path: str
+    name: str
+    attempt: int
+    retry_at: str
+
+
+class Execution(msgspec.Struct, frozen=True):
+    id: str
+    workflow: PinnedWorkflow
+    status: str
+    input: Any
+    output: Any
+    error: StepFault | None
+    started_at: str
+    ended_at: str | None
+    trace_id: str
+    version: int
+    in_flight: list[StepInFlight] = []
+    waiting: list[StepWaiting] = []
+    outputs: dict[str, Any] = {}
+
+
+class ExecutionEvent(msgspec.Struct, frozen=True):
+    version: int
+    type: str
+    at: str
+    data: dict[str, Any]
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    items: list[ExecutionEvent]
+    ended: bool
+
+
+class ProblemDetails(msgspec.Struct, frozen=True):
+    """RFC 9457, with our own members: the error's code, what to do, and each fault with its place."""
+
+    title: str
+    status: int
+    code: str
+    detail: str = ""
+    hint: str = ""
+    problems: list[Problem] = []

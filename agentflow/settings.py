@@ -1,0 +1,295 @@
+"""The one reader of the environment: defaults, then a file, then `AF_*` variables, checked as a whole.
+
+Called by the composition roots and the CLI, which hand plain values on; nothing else may import it. Every
+fault is reported at once, by the name of the variable or the place in the file, and never with a password.
+"""
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from agentflow.errors import Invalid, Problem
+from agentflow.limits import ACK_WAIT_S, DRAIN_S, PROBLEMS_SHOWN_MAX, RESEND_AFTER_S
+from agentflow.workflow.document import read
+from agentflow.workflow.source_map import Document
+from agentflow.workflow.suggest import did_you_mean
+
+_PREFIX = "AF_"
+_FILE_VARIABLE = "AF_CONFIG_FILE"
+_FILE_DEFAULT = Path("agentflow.yaml")
+_NO_AUTHENTICATION = "Use 127.0.0.1 or localhost: the API has no authentication yet, so it may not face a network."
+
+
+class InvalidSettings(Invalid):
+    code = "AF1501"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        count = "One setting is" if len(problems) == 1 else f"{len(problems)} settings are"
+        super().__init__(
+            f"{count} not usable.",
+            hint="Correct what is listed; docs/errors/AF1501.md lists every setting.",
+            problems=problems[:PROBLEMS_SHOWN_MAX],
+        )
+
+
+def _refuse(message: str, hint: str = "") -> NoReturn:
+    raise PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
+
+
+def _loopback_address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        _refuse(
+            "must be host:port, with a port from 0 to 65535", "For example 127.0.0.1:8080; port 0 takes a free one."
+        )
+    bare = host.removeprefix("[").removesuffix("]")
+    try:
+        loopback = bare == "localhost" or ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        _refuse("must be an address of this machine only", _NO_AUTHENTICATION)
+    return text
+
+
+def _database(dsn: str) -> str:
+    # The value itself is never repeated in a message: it may hold a password, also when it is malformed.
+    shapes = "Write sqlite:///path/to/file.db or postgres://user:password@host:5432/database."
+    scheme, separator, rest = dsn.partition("://")
+    if not separator or scheme not in ("sqlite", "postgres", "postgresql"):
+        _refuse("must be a sqlite or postgres address", shapes)
+    if scheme == "sqlite":
+        if rest in ("", "/", "/:memory:"):
+            _refuse("must name a file: a database in memory would forget every execution", shapes)
+        return dsn
+    if not _host_of(dsn):
+        _refuse("must name the database server's host", shapes)
+    return f"postgres://{rest}"
+
+
+def _nats(url: str) -> str:
+    if not url.startswith("nats://") or not _host_of(url):
+        _refuse("must be a nats address", "For example nats://127.0.0.1:4222.")
+    return url
+
+
+def _http(url: str) -> str:
+    if not url.startswith(("http://", "https://")) or not _host_of(url):
+        _refuse("must be an http or https address", "For example http://127.0.0.1:8080.")
+    return url.rstrip("/")
+
+
+def _sandbox(name: str) -> str:
+    if name in ("gvisor", "docker", "wasm"):
+        _refuse(f"`{name}` is not in this version", "Use `process`; stronger sandboxes come in a later one.")
+    if name != "process":
+        _refuse("is not a sandbox we know", "The only one in this version is `process`.")
+    return name
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises when it is no port
+    except ValueError:
+        return None
+    return parts.hostname
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _home_path(path: Path) -> Path:
+    return path.expanduser()
+
+
+def _default_dsn(given: dict[str, Any]) -> str:
+    return f"sqlite:///{given['home'] / 'agentflow.db'}"
+
+
+def _default_api_url(given: dict[str, Any]) -> str:
+    listen: str = given["http_listen"]
+    return "http://127.0.0.1:8080" if listen.endswith(":0") else f"http://{listen}"
+
+
+LoopbackAddress = Annotated[str, AfterValidator(_loopback_address)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """Everything a deployment may choose. The variable of a field is its name in capitals after `AF_`."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, validate_default=True
+    )
+
+    home: Annotated[Path, AfterValidator(_home_path)] = Path(".agentflow")
+    """Directory for what a machine keeps: the SQLite file, the bus's storage, logs."""
+
+    db_dsn: Annotated[str, AfterValidator(_database)] = Field(default_factory=_default_dsn)
+    """The database: sqlite:///file or postgres://user:password@host:port/database."""
+
+    nats_url: Annotated[str, AfterValidator(_nats)] = "nats://127.0.0.1:4222"
+    """The NATS server with JetStream."""
+
+    nats_replicas: Annotated[int, Field(ge=1, le=5)] = 1
+    """Copies JetStream keeps of each stream: 1 for a single server, 3 in a cluster."""
+
+    http_listen: LoopbackAddress = "127.0.0.1:8080"
+    """Where the control plane serves REST; port 0 takes a free one."""
+
+    grpc_listen: LoopbackAddress = "127.0.0.1:8081"
+    """Where the control plane serves gRPC; port 0 takes a free one."""
+
+    api_url: Annotated[str, AfterValidator(_http)] = Field(default_factory=_default_api_url)
+    """Where `af` finds the control plane; by default, where `http_listen` says."""
+
+    shards: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Parts the executions are divided into. Fixed for the life of a deployment."""
+
+    sandbox: Annotated[str, BeforeValidator(_lower), AfterValidator(_sandbox)] = "process"
+    """What fences a tool; in this version only `process`."""
+
+    agents_file: Path | None = None
+    """The file that names the agents a worker hosts."""
+
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    """The least that is logged."""
+
+    log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"
+    """`console` for people, `json` for machines (one object a line)."""
+
+    ack_wait_s: Seconds = ACK_WAIT_S
+    """After this much silence a step is given to another worker."""
+
+    resend_after_s: Seconds = RESEND_AFTER_S
+    """A step with no outcome and an idle mailbox is sent again after this."""
+
+    drain_s: Seconds = DRAIN_S
+    """How long a stopping worker lets running steps finish."""
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        return [(name, without_password(value)) for name, value in self]
+
+
+def without_password(value: Any) -> Any:
+    """The same value, fit to be shown: `postgres://af:secret@db/af` becomes `postgres://af:***@db/af`."""
+    if not isinstance(value, str):
+        return value
+    shown = re.sub(r"(?<=://)([^:/@]*):.*@", r"\1:***@", value)
+    shown = re.sub(r"(?<=nats://)[^:/@]+@", "***@", shown)  # NATS takes a bare token where others have the user
+    return re.sub(r"(?<=[?&]password=)[^&]*", "***", shown)
+
+
+def load_settings(*, environ: Mapping[str, str] | None = None, file: Path | None = None) -> Settings:
+    """Read every source and check the whole. Raises `InvalidSettings` with all faults.
+
+    The file is `file`, else what AF_CONFIG_FILE names, else `agentflow.yaml` here if there is one.
+    """
+    variables = os.environ if environ is None else environ
+    gathered = _Gathered()
+    gathered.add_file(file, variables.get(_FILE_VARIABLE, ""))
+    gathered.add_variables(variables)
+    return gathered.checked()
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a child process starts from: this environment without our own variables, so none leaks by accident."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
+
+
+def environment_with(changes: Mapping[str, str]) -> dict[str, str]:
+    """This environment with some variables set anew, for a process that takes our place."""
+    return {**os.environ, **changes}
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """The variables that give a child exactly what was chosen here, whatever file lies where it starts."""
+    chosen = {_PREFIX + name.upper(): str(getattr(settings, name)) for name in sorted(settings.model_fields_set)}
+    return {**chosen, _FILE_VARIABLE: os.devnull}
+
+
+class _Gathered:
+    """Values under their fields' names, where each came from, and what was wrong so far."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._places: dict[str, str] = {}
+        self._problems: list[Problem] = []
+
+    def add_file(self, file: Path | None, named: str) -> None:
+        path = file or (Path(named) if named else _FILE_DEFAULT)
+        if file is None and not named and not path.is_file():
+            return
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            hint = f"Check {_FILE_VARIABLE}." if named and file is None else "Check the path and its permissions."
+            self._problems.append(Problem(f"cannot be read: {reason}", hint, path=str(path)))
+            return
+        if not re.sub(r"#.*", "", text).strip():
+            return  # nothing in it, or only comments: nothing is chosen
+        document, problems = read(text)
+        self._problems += [
+            Problem(problem.message, problem.hint, path=f"{path}:{problem.line}:{problem.column}")
+            for problem in problems
+        ]
+        if document is not None:
+            self._add_document(path, document)
+
+    def _add_document(self, path: Path, document: Document) -> None:
+        if not isinstance(document.data, dict):
+            self._problems.append(Problem("must hold settings as `name: value`", path=f"{path}:1:1"))
+            return
+        for key, value in document.data.items():
+            line, column = document.key_position((key,))
+            place = f"{path}:{line}:{column}: {key}"
+            if key in Settings.model_fields:
+                self._values[key], self._places[key] = value, place
+            else:
+                self._unknown(place, key, list(Settings.model_fields))
+
+    def add_variables(self, variables: Mapping[str, str]) -> None:
+        known = {_PREFIX + field.upper(): field for field in Settings.model_fields}
+        for name in sorted(variables):
+            # An empty variable is how compose files and shells spell "not set".
+            if not name.startswith(_PREFIX) or name == _FILE_VARIABLE or not variables[name]:
+                continue
+            if name in known:
+                self._values[known[name]], self._places[known[name]] = variables[name], name
+            else:
+                self._unknown(name, name, [*known, _FILE_VARIABLE])
+
+    def _unknown(self, place: str, given: str, known: list[str]) -> None:
+        self._problems.append(Problem("is not a setting", did_you_mean(given, known, kind="settings"), path=place))
+
+    def checked(self) -> Settings:
+        settings = None
+        try:
+            settings = Settings.model_validate(self._values)
+        except ValidationError as error:
+            self._problems += [
+                self._explained(detail)
+                for detail in error.errors(include_url=False, include_input=False)
+                if detail["type"] != "default_factory_not_called"  # its cause is in the list already
+            ]
+        if settings is None or self._problems:
+            raise InvalidSettings(self._problems)
+        return settings
+
+    def _explained(self, detail: ErrorDetails) -> Problem:
+        field = str(detail["loc"][0])
+        context = detail.get("ctx", {})
+        if detail["type"] == "refused":
+            return Problem(context["message"], context["hint"], path=self._places[field])
+        message = detail["msg"].replace("Input should be", "must be", 1)
+        return Problem(message, Settings.model_fields[field].description or "", path=self._places[field])

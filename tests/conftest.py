@@ -1,0 +1,59 @@
+"""The real servers that tests may ask for. Nothing is started for a test that does not name it."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentflow.devstack.nats import NatsServer, nats_server
+from agentflow.devstack.postgres import PostgresServer, postgres_server
+from agentflow.devstack.redis import RedisServer, redis_server
+
+
+@pytest.fixture
+async def nats(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    """A fresh NATS with JetStream, for this test alone."""
+    async with nats_server(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    """A fresh Redis, for this test alone."""
+    async with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL for all tests of this process; take `postgres_dsn` for a database of your own.
+
+    It is started on a loop that stands still between, so tests with loops of their own can share it.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="agentflow-") as directory,
+        asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner,
+    ):
+        running = postgres_server(Path(directory))
+        server = runner.run(running.__aenter__())
+        try:
+            yield server
+        finally:
+            runner.run(running.__aexit__(None, None, None))
+
+
+@pytest.fixture
+async def postgres_dsn(postgres: PostgresServer) -> str:
+    """A new empty database."""
+    return await postgres.create_database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_dsn(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new empty database, once on each engine."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/agentflow.db"
+    dsn: str = request.getfixturevalue("postgres_dsn")
+    return dsn

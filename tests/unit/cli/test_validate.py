@@ -1,0 +1,76 @@
+"""`af validate` with the real planners, in a process of their own as always."""
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from agentflow.cli.main import af
+from agentflow.process_exit import ExitCode
+
+GOOD = """\
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: greeting, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: greet
+    final_states: [greet]
+    states:
+      greet: {agent: greeter}
+"""
+
+TWO_FAULTS = GOOD.replace("initial_state: greet", "initial_state: gret").replace("agent: greeter", "agnet: greeter")
+
+
+@pytest.fixture(autouse=True)
+def _definitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.yaml").write_text(GOOD)
+    Path("bad.yaml").write_text(TWO_FAULTS)
+
+
+def test_a_good_definition_is_told_by_name_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert af(["validate", "good.yaml"]) == ExitCode.OK
+    assert capsys.readouterr().out == "ok greeting 1.0.0\n"
+
+
+def test_every_fault_is_told_with_file_line_and_column(capsys: pytest.CaptureFixture[str]) -> None:
+    assert af(["validate", "bad.yaml", "good.yaml"]) == ExitCode.REJECTED
+
+    captured = capsys.readouterr()
+    assert captured.out == "ok greeting 1.0.0\n"
+    told = captured.err.splitlines()
+    assert all(line.startswith("bad.yaml:") for line in told)
+    assert any(line.startswith("bad.yaml:10:") and "agnet" in line for line in told)
+
+
+def test_text_that_is_no_yaml_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("broken.yaml").write_text("metadata: {name: [\n")
+
+    assert af(["validate", "broken.yaml"]) == ExitCode.REJECTED
+    assert capsys.readouterr().err.startswith("broken.yaml:")
+
+
+def test_a_dash_reads_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(GOOD.encode())))
+
+    assert af(["validate", "-"]) == ExitCode.OK
+    assert capsys.readouterr().out == "ok greeting 1.0.0\n"
+
+
+def test_programs_get_every_verdict_as_one_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert af(["validate", "good.yaml", "bad.yaml", "--json"]) == ExitCode.REJECTED
+
+    good, bad = json.loads(capsys.readouterr().out)
+    assert (good["file"], good["ok"], good["name"]) == ("good.yaml", True, "greeting")
+    assert (bad["file"], bad["ok"]) == ("bad.yaml", False)
+    assert all(problem["line"] for problem in bad["problems"])
+
+
+def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert af(["validate", "no/such.yaml"]) == ExitCode.REJECTED
+    assert "no/such.yaml cannot be read" in capsys.readouterr().err
