@@ -1,0 +1,190 @@
+"""Faults of an expression, found before anything runs: syntax, types, unknown names, cost.
+
+The engine's own checker does the work, against variables declared from the schemas (`input.severity: int`).
+It is asked more than once: its "undeclared reference" errors are how fields of the previous output are found.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from agentflow import limits
+from agentflow.workflow.suggest import did_you_mean
+from planners.expressions.bounds import MACROS, TooCostly, is_macro, refuse_costly
+from planners.expressions.engine import DYN, Compiled, Refusal, compile_text
+from planners.expressions.lexer import NamePath, Token, name_paths, offset_of, tokens
+from planners.expressions.scope import RESERVED, RESERVED_FOR_LATER, Scope
+
+_FUNCTIONS = (
+    "size", "len", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string",
+    "bytes", "bool", "type", "dyn", "duration", "timestamp", *sorted(MACROS),
+)  # fmt: skip
+_UNDECLARED = re.compile(r"undeclared reference to '\.?([^']*)'")
+_OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '(.*)'", re.DOTALL)
+_UNEXPECTED = re.compile(r"Syntax error: (?:mismatched|extraneous) input '(.*?)' expecting", re.DOTALL)
+_UNREADABLE = re.compile(r"Syntax error: token recognition error at: '(.*)'", re.DOTALL)
+# One pass finds the undeclared names, the second checks with them; a name hidden by a macro's may need a third.
+_PASSES_MAX = 4
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong at an offset into the text of an expression."""
+
+    message: str
+    hint: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Checked:
+    words: tuple[Token, ...]
+    faults: tuple[Fault, ...]
+    type: str = DYN
+    roots: frozenset[str] = field(default_factory=frozenset)  # top-level names that need a value
+
+
+def check(text: str, scope: Scope) -> Checked:
+    words = tuple(tokens(text))
+    if not words:
+        return Checked(words, (Fault("The expression is empty.", "Write a CEL expression."),))
+    try:
+        refuse_costly(text, words)
+    except TooCostly as refused:
+        return Checked(words, (Fault(refused.message, refused.hint, refused.offset),))
+    return _Checker(text, words, scope).checked()
+
+
+class _Checker:
+    def __init__(self, text: str, words: tuple[Token, ...], scope: Scope) -> None:
+        self._text = text
+        self._words = words
+        self._scope = scope
+        self._paths = name_paths(words)
+        self._declared: dict[str, str] = {}
+        self._faults: list[Fault] = []
+        # In the engine's eyes `has(input.x)` has the type of a declared `input.x`; `dyn(…)` is as long and fits.
+        self._checkable = _renamed(text, words, "has", "dyn")
+
+    def checked(self) -> Checked:
+        macro_names = {
+            self._words[at + 1].text for at in range(len(self._words) - 1) if is_macro(self._words, at)
+        }  # fmt: skip
+        for path in self._paths:
+            self._declare(path, hidden=path.parts[0] in macro_names)
+        kind = self._compile()
+        roots = frozenset(name for name in self._declared if "." not in name)
+        return Checked(self._words, tuple(self._faults), kind, roots)
+
+    def _declare(self, path: NamePath, *, hidden: bool) -> None:
+        """Declare what is known along a path; say so where a closed shape has no such field."""
+        root = path.parts[0]
+        output = self._scope.output
+        if root not in RESERVED and (output is None or root not in output.fields or root in RESERVED_FOR_LATER):
+            return  # the checker knows better whether it is a name at all
+        shape = self._scope.root(root)
+        for depth in range(1, len(path.parts) + 1):
+            if shape is None:
+                return
+            self._declared[".".join(path.parts[:depth])] = shape.type
+            if depth == len(path.parts):
+                return
+            part, container = path.parts[depth], shape
+            shape = container.fields.get(part)
+            if shape is None and container.closed and not hidden and len(self._faults) < limits.PROBLEMS_SHOWN_MAX:
+                where = ".".join(path.parts[:depth])
+                hint = did_you_mean(part, container.fields, kind="steps" if where == "steps" else "fields")
+                what = "There is no step" if where == "steps" else f"`{where}` has no field"
+                self._faults.append(Fault(f"{what} `{part}`.", hint, path.starts[depth]))
+
+    def _compile(self) -> str:
+        for _ in range(_PASSES_MAX):
+            result = compile_text(self._checkable, self._declared)
+            if isinstance(result, Compiled):
+                return result.type
+            if not self._declare_found(result):
+                self._faults += faults_of(self._text, result)
+                break
+        return DYN
+
+    def _declare_found(self, refusals: Sequence[Refusal]) -> bool:
+        """Declare the names that the checker missed; False when there was none."""
+        found = False
+        for refusal in refusals:
+            name = _UNDECLARED.match(refusal.message)
+            offset = offset_of(self._text, refusal.line, refusal.column)
+            if name is None or self._text[offset : offset + 1] == "(":
+                continue
+            root = name[1].split(".")[0]
+            if root in self._declared:
+                continue
+            shape = self._scope.root(root)
+            if shape is None:
+                self._faults.append(self._unknown_name(root, offset))
+            self._declared[root] = DYN if shape is None else shape.type
+            found = True
+        return found
+
+    def _unknown_name(self, root: str, offset: int) -> Fault:
+        starts = [path.starts[0] for path in self._paths if path.parts[0] == root]
+        start = max((at for at in starts if at <= offset), default=offset)
+        if root == "error":
+            hint = "Use it in the input of a state that on_error leads to; a field of that name is `output.error`."
+            return Fault("There is no `error` here.", hint, start)
+        if root in RESERVED_FOR_LATER:
+            return Fault(f"`{root}` is not supported yet.", f"A field of that name is `output.{root}`.", start)
+        if self._scope.output is None:
+            inputs = self._scope.input.fields
+            hint = f"Did you mean `input.{root}`?" if root in inputs else "The first state sees `input` and `workflow`."
+            return Fault(f"There is no `{root}` here: no step comes before.", hint, start)
+        hint = did_you_mean(root, self._scope.root_names(), kind="names")
+        return Fault(f"The previous step's output has no field `{root}`.", hint, start)
+
+
+def faults_of(text: str, refusals: Sequence[Refusal]) -> list[Fault]:
+    if any(refusal.message.startswith("Syntax error") for refusal in refusals):
+        refusals = refusals[:1]  # the others follow from the first
+    return [Fault(*_sentence(said.message), offset_of(text, said.line, said.column)) for said in refusals]
+
+
+def _sentence(message: str) -> tuple[str, str]:
+    """What the engine said, in words for the person who wrote the expression."""
+    if found := _UNDECLARED.match(message):
+        return f"There is no function `{found[1]}`.", did_you_mean(found[1], _FUNCTIONS, kind="functions")
+    if found := _OVERLOAD.match(message):
+        hint = "Check the types, or convert with string(), int() or double()."
+        if "type(" in found[2]:
+            hint = "A field that is named like a type (`type`, `string`, `list` …) is written `output.type`."
+        return f"{overload(found[1], found[2])}.", hint
+    if found := _UNEXPECTED.match(message):
+        if found[1] == "<EOF>":
+            return "The expression ends too early.", "Complete it."
+        return f"`{found[1]}` is not expected here.", "Operators are && || ! == != < <= > >= + - * / % in."
+    if found := _UNREADABLE.match(message):
+        hint = "Use `==` to compare." if found[1].startswith("=") else "Check quotes and operators."
+        return f"`{found[1].strip()}` cannot be read.", hint
+    if "recursion" in message:
+        return "The expression is nested too deeply.", "At most 32 levels are allowed; split it."
+    return f"The expression is not valid: {message.strip()}.", "See the CEL language definition."
+
+
+def overload(operator: str, operands: str) -> str:
+    """`_>_` and `(int, string)` as `` `>` does not take (int, string)``."""
+    name = operator.removeprefix("@").replace("_[_]", "[ ]").replace("_?_:_", "?:").strip("_")
+    return f"`{name}` does not take {operands}"
+
+
+def _renamed(text: str, words: Sequence[Token], name: str, other: str) -> str:
+    """The text with each call of `name` turned into one of `other`."""
+    result, done = [], 0
+    for word, after in pairwise(words):
+        if word.kind == "name" and word.text == name and after.text == "(":
+            result += [text[done : word.start], other]
+            done = word.end
+    return "".join([*result, text[done:]])
+
+
+def runnable(text: str, words: Sequence[Token]) -> str:
+    """The text as the engine evaluates it: `len` is another word for its `size`."""
+    return _renamed(text, words, "len", "size")

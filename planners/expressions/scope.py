@@ -1,0 +1,90 @@
+"""Which names an expression may use at its place in a workflow, and what is known of each.
+
+`input`, `output`, `steps`, `workflow` and (where a failed step leads) `error` are always what they say; any
+other name is a field of the previous step's output. `Facts` is the same at the time of evaluation.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from agentflow.contracts.step import StepFault
+from planners.expressions.engine import DYN, OBJECT
+from planners.expressions.shapes import ANYTHING, Shape, record
+
+TEXT = Shape("string")
+_WORKFLOW = record(name=TEXT, version=TEXT)
+# Null where the state was reached without an error, so its type is open and only its fields are known.
+_ERROR = Shape(DYN, {"code": TEXT, "message": TEXT}, closed=True)
+RESERVED = ("input", "output", "steps", "workflow", "error")
+# Names that will mean something: a field that took one today would change its meaning then.
+RESERVED_FOR_LATER = ("vars", "env")
+
+
+class Named(Protocol):
+    """A workflow by name: what `agentflow.execution.events.WorkflowRef` is."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is true when an expression is evaluated. `output` and `error` are of the step that came before."""
+
+    input: Any
+    output: Any
+    outputs: Mapping[str, Any]
+    workflow: Named
+    error: StepFault | None = None
+
+
+@dataclass(frozen=True)
+class Scope:
+    input: Shape = ANYTHING
+    # None: no step comes before, so there are no names but the reserved ones.
+    output: Shape | None = ANYTHING
+    steps: Mapping[str, Shape] = field(default_factory=dict)
+    has_error: bool = False
+
+    def root(self, name: str) -> Shape | None:
+        """What a top-level name is; None where it is unknown here."""
+        match name:
+            case "input":
+                return self.input
+            case "output":
+                return self.output or ANYTHING
+            case "steps":
+                return Shape(OBJECT, _Steps(self.steps), closed=True)
+            case "workflow":
+                return _WORKFLOW
+            case "error":
+                return _ERROR if self.has_error else None
+        if self.output is None or name in RESERVED_FOR_LATER:
+            return None
+        known = self.output.fields.get(name)
+        return known if known is not None or self.output.closed else ANYTHING
+
+    def root_names(self) -> list[str]:
+        fields = [] if self.output is None else list(self.output.fields)
+        return [name for name in RESERVED if name != "error" or self.has_error] + fields
+
+
+class _Steps(Mapping[str, Shape]):
+    """`steps.<name>` is a record with one field, made when asked for: a workflow may have thousands."""
+
+    def __init__(self, outputs: Mapping[str, Shape]) -> None:
+        self._outputs = outputs
+
+    def __getitem__(self, name: str) -> Shape:
+        return record(output=self._outputs[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
