@@ -1,0 +1,112 @@
+"""`python -m control_plane`: serve REST and gRPC until told to stop. Configured by settings alone."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import structlog
+import uvicorn
+import uvloop
+
+from agentflow.errors import Unavailable
+from agentflow.process_exit import ExitCode, report
+from agentflow.settings import Settings, load_settings
+from agentflow.telemetry.logs import configure_logs
+from control_plane.api.app import create_api
+from control_plane.rpc.server import create_server
+from control_plane.service import ControlPlane
+from control_plane.wiring import control_plane
+
+_log = structlog.get_logger(__name__)
+
+_GOODBYE_S = 3  # how long open requests may take to end once we stop
+
+
+class AddressTaken(Unavailable):
+    code = "AF2004"
+
+    def __init__(self, address: str, setting: str, reason: str) -> None:
+        super().__init__(
+            f"Cannot listen on {address}: {reason}.",
+            hint=f"Stop what listens there, or choose another address with {setting} (port 0 takes a free one).",
+        )
+
+
+class _HttpServer(uvicorn.Server):
+    """Leaves signals to us: the control plane must be taken down around the server, not by it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with control_plane(settings) as behind:
+        await _serve(settings, behind, stop)
+    _log.info("control_plane.stopped")
+
+
+async def _serve(settings: Settings, behind: ControlPlane, stop: asyncio.Event) -> None:
+    listening = _listen(settings.http_listen)
+    rpc = create_server(behind)
+    try:
+        rpc_port = rpc.add_insecure_port(settings.grpc_listen)
+    except RuntimeError:
+        raise AddressTaken(settings.grpc_listen, "AF_GRPC_LISTEN", "the address is in use") from None
+    app = create_api(behind, version("agentflow"))
+    http = _HttpServer(
+        uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=_GOODBYE_S)
+    )
+    await rpc.start()
+    async with asyncio.TaskGroup() as serving:
+        serving.create_task(http.serve(sockets=[listening]))
+        _log.info(
+            "control_plane.ready",
+            http=f"http://{_shown(*listening.getsockname()[:2])}",
+            grpc=_shown(settings.grpc_listen.rpartition(":")[0], rpc_port),
+        )
+        await stop.wait()
+        http.should_exit = True
+        await rpc.stop(grace=_GOODBYE_S)
+
+
+def _listen(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, int(port)))
+    except OSError as error:
+        listening.close()
+        raise AddressTaken(address, "AF_HTTP_LISTEN", error.strerror or str(error)) from None
+    return listening
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def main() -> int:
+    debug = False
+    try:
+        settings = load_settings()
+        debug = settings.log_level == "debug"
+        configure_logs(settings.log_level, settings.log_format)
+        uvloop.run(serve(settings))
+    except Exception as error:  # noqa: BLE001 - the last place that can turn it into a sentence
+        return report(error, debug=debug)
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The one place where our errors become HTTP answers: problem details (RFC 9457), never a stack trace."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from agentflow import limits
+from agentflow.errors import AgentFlowError, Bug, Conflict, Invalid, NotFound, Problem, Rejected, Unavailable
+
+_log = structlog.get_logger(__name__)
+
+# The first family that fits decides; the order goes from special to general.
+STATUS_OF_FAMILY: tuple[tuple[type[AgentFlowError], HTTPStatus], ...] = (
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (Conflict, HTTPStatus.CONFLICT),
+    (Invalid, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (Rejected, HTTPStatus.BAD_REQUEST),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (Bug, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+
+_RETRY_AFTER_S = "1"
+
+
+class UnsupportedBody(Rejected):
+    code = "AF1008"
+
+    def __init__(self, content_type: str) -> None:
+        super().__init__(
+            f"A body of type {content_type or 'unknown'!r} is not read here.",
+            hint="Send Content-Type: application/yaml or application/json.",
+        )
+
+
+class BodyTooLarge(Rejected):
+    code = "AF1009"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The body is larger than {limit} bytes.", hint="Send less, or send a reference to it.")
+
+
+_STATUS_OF_ERROR: dict[type[AgentFlowError], HTTPStatus] = {
+    UnsupportedBody: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+}
+
+
+def status_of(error: AgentFlowError) -> HTTPStatus:
+    exact = _STATUS_OF_ERROR.get(type(error))
+    return exact or next(status for family, status in STATUS_OF_FAMILY if isinstance(error, family))
+
+
+def problem_response(error: AgentFlowError) -> JSONResponse:
+    status = status_of(error)
+    problems = error.problems if isinstance(error, Invalid) else ()
+    headers = {"Retry-After": _RETRY_AFTER_S} if error.retryable else None
+    return _problem(status, error.code, error.message, error.hint, problems, headers)
+
+
+def install(app: FastAPI) -> None:
+    @app.exception_handler(AgentFlowError)
+    async def ours(_: Request, error: AgentFlowError) -> JSONResponse:
+        if isinstance(error, Bug):
+            _log.error("request.bug", code=error.code, reason=error.message)
+        return problem_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        problems = [
+            Problem(message=fault["msg"], path=".".join(str(part) for part in fault["loc"])) for fault in error.errors()
+        ]
+        return problem_response(
+            Invalid(
+                "The request is not what this operation takes.", hint="See /api/v1/openapi.json.", problems=problems
+            )
+        )
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> JSONResponse:
+        status = HTTPStatus(error.status_code)
+        hint = "See /api/v1/openapi.json for what there is."
+        return _problem(status, f"HTTP{status.value}", str(error.detail), hint, (), error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        _log.error("request.crashed", path=request.url.path, exc_info=error)
+        return problem_response(Bug("The request failed because of a fault in AgentFlow."))
+
+
+def _problem(
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    hint: str,
+    problems: Sequence[Problem],
+    headers: Any = None,
+) -> JSONResponse:
+    body: dict[str, Any] = {
+        "type": f"urn:agentflow:error:{code}",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": detail,
+        "code": code,
+        "hint": hint,
+    }
+    if problems:
+        body["problems"] = msgspec.to_builtins(list(problems)[: limits.PROBLEMS_SHOWN_MAX])
+    return JSONResponse(body, status, headers=headers, media_type="application/problem+json")

@@ -1,0 +1,113 @@
+"""/api/v1/executions: what became of each, its state now and its events."""
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query
+
+from agentflow import limits
+from agentflow.clock import rfc3339
+from agentflow.execution.state import ExecutionState
+from agentflow.ids import ExecutionId
+from agentflow.ports import StoredEvent
+from control_plane.api.request import Behind, Tenant
+from control_plane.registry.executions import ExecutionSummary
+
+router = APIRouter(prefix="/api/v1/executions", tags=["executions"])
+
+
+@router.get("")
+async def list_executions(
+    behind: Behind,
+    tenant: Tenant,
+    workflow: str | None = None,
+    status: Annotated[str | None, Query(pattern="^(running|completed|failed)$")] = None,
+    limit: Annotated[int, Query(ge=1, le=limits.LIST_PAGE_MAX)] = 50,
+) -> dict[str, Any]:
+    found = await behind.executions.list(tenant, workflow=workflow, status=status, limit=limit)
+    total = await behind.executions.count(tenant, workflow=workflow, status=status)
+    return {"items": [summary_view(summary) for summary in found], "total_count": total}
+
+
+@router.get("/{execution}")
+async def show(execution: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+    return state_view(await behind.orchestrator.state(tenant, ExecutionId(execution)))
+
+
+@router.get("/{execution}/events")
+async def events(
+    execution: str,
+    behind: Behind,
+    tenant: Tenant,
+    after: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=limits.EVENTS_PAGE_MAX)] = limits.EVENTS_PAGE_MAX,
+    wait_s: Annotated[float, Query(ge=0, le=limits.WAIT_S_MAX)] = 0,
+) -> dict[str, Any]:
+    """With `wait_s` a long poll: answers once there is an event after `after`, or the execution has ended."""
+    state = await behind.orchestrator.wait(
+        tenant, ExecutionId(execution), lambda newer: newer.version > after or newer.ended, within_s=wait_s
+    )
+    stored = await behind.events.read(tenant, state.execution, after_version=after, limit=limit)
+    return {
+        "items": [event_view(event) for event in stored],
+        "ended": state.ended and after + len(stored) >= state.version,
+    }
+
+
+def state_view(state: ExecutionState) -> dict[str, Any]:
+    return {
+        "id": state.execution,
+        "workflow": msgspec.to_builtins(state.workflow),
+        "trace_id": state.trace,
+        "version": state.version,
+        "input": state.input,
+        **outcome_view(state),
+        "in_flight": [
+            {
+                "path": step.path,
+                "name": step.name,
+                "agent": step.agent,
+                "tool": step.tool,
+                "attempt": step.attempt,
+                "since": rfc3339(step.at_ms),
+            }
+            for step in state.in_flight.values()
+        ],
+        "waiting": [
+            {
+                "path": path,
+                "name": waiting.last.name,
+                "attempt": waiting.last.attempt + 1,
+                "retry_at": rfc3339(waiting.retry_at_ms),
+            }
+            for path, waiting in state.waiting.items()
+        ],
+        "outputs": state.outputs,
+    }
+
+
+def outcome_view(state: ExecutionState) -> dict[str, Any]:
+    return {
+        "status": state.status,
+        "output": state.output,
+        "error": msgspec.to_builtins(state.fault),
+        "started_at": rfc3339(state.started_at_ms),
+        "ended_at": None if state.ended_at_ms is None else rfc3339(state.ended_at_ms),
+    }
+
+
+def event_view(stored: StoredEvent) -> dict[str, Any]:
+    data = msgspec.to_builtins(stored.event)
+    return {"version": stored.version, "type": data.pop("type"), "at": rfc3339(data.pop("at_ms")), "data": data}
+
+
+def summary_view(summary: ExecutionSummary) -> dict[str, Any]:
+    return {
+        "id": summary.id,
+        "workflow": summary.workflow,
+        "version": summary.version,
+        "status": summary.status,
+        "started_at": rfc3339(summary.started_at_ms),
+        "ended_at": None if summary.ended_at_ms is None else rfc3339(summary.ended_at_ms),
+        "trace_id": summary.trace,
+    }

@@ -1,0 +1,55 @@
+"""What a request must pass before any route sees it: addressed to us, and not larger than we take."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agentflow.errors import Rejected
+from control_plane.api.errors import BodyTooLarge, problem_response
+
+# The API has no authentication yet and listens on loopback only; a name that some page rebinds to 127.0.0.1
+# must not open it.
+_HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+
+
+class WrongHost(Rejected):
+    code = "AF1010"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This server does not answer to the host name in the request.",
+            hint="Address it as localhost, 127.0.0.1 or [::1].",
+        )
+
+
+class Guards:
+    def __init__(self, app: ASGIApp, body_bytes_max: int) -> None:
+        self._app = app
+        self._limit = body_bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        if _without_port(headers.get(b"host", b"")) not in _HOSTS:
+            await problem_response(WrongHost())(scope, receive, send)
+            return
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > self._limit:
+            await problem_response(BodyTooLarge(self._limit))(scope, receive, send)
+            return
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._limit:
+                raise BodyTooLarge(self._limit)
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def _without_port(host: bytes) -> bytes:
+    name, colon, port = host.rpartition(b":")
+    return name if colon and port.isdigit() else host

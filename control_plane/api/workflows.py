@@ -1,0 +1,81 @@
+"""/api/v1/workflows: register definitions, look at them, start executions of them."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentflow import limits
+from agentflow.clock import rfc3339
+from control_plane.api.errors import BodyTooLarge, UnsupportedBody
+from control_plane.api.executions import outcome_view
+from control_plane.api.request import Behind, Tenant
+from control_plane.registry.workflows import WorkflowSummary
+
+router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
+
+_BODY_TYPES = frozenset({"application/json", "application/yaml", "application/x-yaml", "text/yaml"})
+
+
+class ExecuteRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    input: Any = Field(default_factory=dict, description="Checked against the workflow's input schema.")
+    wait: bool = Field(default=False, description="Answer with the result instead of at once.")
+    wait_s: float = Field(default=60, gt=0, le=limits.WAIT_S_MAX, description="How long to wait for it.")
+
+
+@router.post("", status_code=201, openapi_extra={"requestBody": {"content": {"application/yaml": {}}}})
+async def register(request: Request, response: Response, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+    # Only declared types: a page in a browser cannot send these here without our consent (no CORS).
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type not in _BODY_TYPES:
+        raise UnsupportedBody(content_type)
+    body = await request.body()
+    if len(body) > limits.DEFINITION_BYTES_MAX:
+        raise BodyTooLarge(limits.DEFINITION_BYTES_MAX)
+    workflow, created = await behind.registry.register(tenant, body.decode("utf-8", errors="replace"))
+    response.status_code = 201 if created else 200
+    response.headers["Location"] = f"/api/v1/workflows/{workflow.id}"
+    return summary_view(workflow)
+
+
+@router.get("")
+async def list_workflows(
+    behind: Behind,
+    tenant: Tenant,
+    name: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=limits.LIST_PAGE_MAX)] = 50,
+) -> dict[str, Any]:
+    workflows = await behind.registry.list(tenant, name=name, limit=limit)
+    total = await behind.registry.count(tenant, name=name)
+    return {"items": [summary_view(workflow) for workflow in workflows], "total_count": total}
+
+
+@router.get("/{reference}")
+async def show(reference: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+    workflow = await behind.registry.find(tenant, reference)
+    return {**summary_view(workflow), "definition": workflow.definition, "source": workflow.source}
+
+
+@router.post("/{reference}/execute", status_code=202)
+async def execute(
+    reference: str, body: ExecuteRequest, response: Response, behind: Behind, tenant: Tenant
+) -> dict[str, Any]:
+    state = await behind.execute(tenant, reference, body.input, wait_s=body.wait_s if body.wait else None)
+    response.headers["Location"] = f"/api/v1/executions/{state.execution}"
+    if not state.ended:
+        return {"execution_id": state.execution, "trace_id": state.trace, "status": state.status}
+    response.status_code = 200
+    return {"execution_id": state.execution, "trace_id": state.trace, **outcome_view(state)}
+
+
+def summary_view(workflow: WorkflowSummary) -> dict[str, Any]:
+    return {
+        "id": workflow.id,
+        "name": workflow.name,
+        "version": workflow.version,
+        "digest": workflow.digest,
+        "planner": workflow.planner,
+        "created_at": rfc3339(workflow.created_at_ms),
+    }

@@ -1,0 +1,175 @@
+"""The group-commit loop: take what has arrived, decide, commit all of it in one transaction, then send.
+
+The only code that changes an execution. Memory is replaced only after the commit; when a commit fails or its
+outcome is unknown, memory of the executions in it is dropped and the next message reads the database again.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from agentflow.errors import AgentFlowError, Bug
+from agentflow.execution.commands import Command
+from agentflow.execution.decide import decide
+from agentflow.execution.events import Event, WorkflowRef
+from agentflow.execution.messages import Start
+from agentflow.execution.program import Program
+from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
+from agentflow.ids import ExecutionId, TenantId, shard_of
+from agentflow.ports import EventStore, NewEvents
+from control_plane.orchestrator.inbox import Arrival, Inbox
+from control_plane.orchestrator.outbound import Outbound
+from control_plane.orchestrator.sweeper import Sweeper
+from control_plane.orchestrator.timers import Timers
+from control_plane.orchestrator.watchers import Watchers
+
+_log = structlog.get_logger(__name__)
+
+ProgramOf = Callable[[TenantId, WorkflowRef], Awaitable[Program]]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What one batch wants of one execution."""
+
+    before: ExecutionState
+    state: ExecutionState
+    events: list[Event] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+
+
+class CommitLoop:
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        store: EventStore,
+        program_of: ProgramOf,
+        outbound: Outbound,
+        timers: Timers,
+        sweeper: Sweeper,
+        watchers: Watchers,
+        open_executions: dict[ExecutionId, ExecutionState],
+        shards: int,
+    ) -> None:
+        self._inbox = inbox
+        self._store = store
+        self._program_of = program_of
+        self._outbound = outbound
+        self._timers = timers
+        self._sweeper = sweeper
+        self._watchers = watchers
+        self._open = open_executions
+        self._shards = shards
+
+    def adopt(self, state: ExecutionState) -> None:
+        """Take up an execution known only from the database: nobody here remembers what was sent for it."""
+        self._open[state.execution] = state
+        self._timers.arm(state.execution, next_wakeup(state))
+        for command in pending_commands(state):
+            self._sweeper.suspect(state.execution, command)
+
+    async def run(self) -> None:
+        while True:
+            await self.commit(await self._inbox.take())
+
+    async def commit(self, batch: list[Arrival]) -> None:
+        drafts: dict[ExecutionId, _Draft] = {}
+        decided = [arrival for arrival in batch if await self._decide(arrival, drafts)]
+        moved = [draft for draft in drafts.values() if draft.events]
+        try:
+            if moved:
+                await self._store.append([self._new_events(draft) for draft in moved])
+        except AgentFlowError as error:
+            _log.warning("commit.failed", executions=len(moved), reason=error.message)
+            for draft in moved:
+                # The commit may have happened all the same: forget, and look again in the database.
+                self._open.pop(draft.state.execution, None)
+                self._timers.arm_soon(draft.state.execution)
+            for arrival in decided:
+                arrival.refused(error)
+            return
+        for draft in moved:
+            await self._committed(draft)
+        for arrival in decided:
+            arrival.settled(drafts[arrival.execution].state)
+
+    async def _decide(self, arrival: Arrival, drafts: dict[ExecutionId, _Draft]) -> bool:
+        """Adds to the execution's draft. False when the message could not be decided; its sender has been told."""
+        try:
+            draft = drafts.get(arrival.execution)
+            if draft is None:
+                state = await self._load(arrival)
+                draft = drafts[arrival.execution] = _Draft(state, state)
+            if draft.state.ended:
+                return True
+            decision = decide(draft.state, arrival.message, await self._program(arrival, draft.state))
+        except AgentFlowError as error:
+            _log.error("message.undecided", execution=arrival.execution, code=error.code, reason=error.message)
+            arrival.refused(error)
+            return False
+        except Exception as error:  # noqa: BLE001
+            # A fault in a program or in our rules must not stop the executions beside it.
+            _log.exception("message.undecided", execution=arrival.execution)
+            arrival.refused(Bug(f"Deciding about {arrival.execution} failed: {type(error).__name__}: {error}."))
+            return False
+        draft.state = decision.state
+        draft.events += decision.events
+        draft.commands += decision.commands
+        return True
+
+    async def _load(self, arrival: Arrival) -> ExecutionState:
+        state = self._open.get(arrival.execution)
+        if state is None and isinstance(arrival.message, Start):
+            return ExecutionState()  # its id was made for this start: nothing can be stored under it
+        if state is None:
+            state = await self._store.load(arrival.execution)
+            if state is None:
+                raise UnknownExecution(arrival.execution)
+            if not state.ended:
+                self.adopt(state)
+        return state
+
+    async def _program(self, arrival: Arrival, state: ExecutionState) -> Program:
+        if isinstance(arrival.message, Start):
+            return await self._program_of(arrival.message.tenant, arrival.message.workflow)
+        if state.workflow is None:
+            raise UnknownExecution(arrival.execution)
+        return await self._program_of(state.tenant, state.workflow)
+
+    def _new_events(self, draft: _Draft) -> NewEvents:
+        state = draft.state
+        return NewEvents(
+            execution=state.execution,
+            tenant=state.tenant,
+            shard=shard_of(state.execution, self._shards),
+            after_version=draft.before.version,
+            events=tuple(draft.events),
+            state=state,
+        )
+
+    async def _committed(self, draft: _Draft) -> None:
+        state = draft.state
+        if state.ended:
+            self._open.pop(state.execution, None)
+        else:
+            self._open[state.execution] = state
+        self._timers.arm(state.execution, next_wakeup(state))
+        for command in draft.commands:
+            await self._outbound.send_step(state, command)
+            self._sweeper.sent(state.execution, command)
+        await self._outbound.send_feed(state, draft.before.version, tuple(draft.events))
+        self._watchers.committed(state)
+
+
+class UnknownExecution(Bug):
+    """Not raised at people: a message named an execution that was never committed, so it is dropped."""
+
+    code = "AF9001"
+
+    def __init__(self, execution: ExecutionId) -> None:
+        super().__init__(
+            f"A message names execution {execution}, which was never committed.",
+            hint="Check that workers and control plane use the same database and the same NATS.",
+        )

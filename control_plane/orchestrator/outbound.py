@@ -1,0 +1,110 @@
+"""Turns committed facts into messages: steps to agents, and the feed of events for whoever watches.
+
+Called only after the commit. Sends without waiting for the stream's receipt: what is lost here is sent again
+by the sweeper, because the events that imply it are stored.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from agentflow.bus import subjects
+from agentflow.clock import Clock
+from agentflow.contracts.message import Kind, Message, seal
+from agentflow.contracts.step import StepFault, StepRequest
+from agentflow.errors import Bug, Rejected
+from agentflow.execution.commands import Command
+from agentflow.execution.events import Event, WorkflowRef
+from agentflow.execution.state import ExecutionState
+from agentflow.ids import ExecutionId, UlidSource, shard_of
+from agentflow.ports import BusUnavailable, MessageBus
+
+_log = structlog.get_logger(__name__)
+
+SENDER = "orchestrator"
+
+Unsendable = Callable[[ExecutionId, Command, StepFault], None]
+
+
+class Outbound:
+    def __init__(self, *, bus: MessageBus, clock: Clock, ids: UlidSource, shards: int, unsendable: Unsendable) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._ids = ids
+        self._shards = shards
+        self._unsendable = unsendable
+
+    async def send_step(self, state: ExecutionState, command: Command) -> bool:
+        """Whether the bus took it. False is no loss: the sweeper tries again."""
+        workflow = _workflow_of(state)
+        request = StepRequest(
+            execution_id=state.execution,
+            workflow=workflow.name,
+            shard=shard_of(state.execution, self._shards),
+            path=command.path,
+            name=command.name,
+            attempt=command.attempt,
+            input=command.input,
+            timeout_ms=command.timeout_ms,
+            effect_key=f"{state.tenant}/{state.execution}/{command.path}",
+            tool=command.tool,
+        )
+        dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
+        try:
+            message = self._message(state, workflow, command.agent, "request", msgspec.to_builtins(request))
+            return await self._publish(subjects.agent_in(command.agent), message, dedup_id)
+        except Rejected as error:
+            # Sending it again cannot help: the step has failed, and the workflow may route that.
+            self._unsendable(state.execution, command, StepFault("not_sendable", error.message))
+            return False
+
+    async def send_feed(self, state: ExecutionState, after_version: int, events: tuple[Event, ...]) -> None:
+        """One message a commit and execution, with all its new events."""
+        workflow = _workflow_of(state)
+        shard = shard_of(state.execution, self._shards)
+        payload = {
+            "v": 1,
+            "execution_id": state.execution,
+            "workflow": workflow.name,
+            "after_version": after_version,
+            "events": msgspec.to_builtins(events),
+        }
+        try:
+            message = self._message(state, workflow, workflow.name, "event", payload)
+            await self._publish(
+                subjects.workflow_out(workflow.name, shard), message, f"{state.execution}/{after_version}/feed"
+            )
+        except Rejected as error:
+            _log.warning("feed.skipped", execution=state.execution, reason=error.message)
+
+    def _message(
+        self, state: ExecutionState, workflow: WorkflowRef, to: str, kind: Kind, payload: dict[str, Any]
+    ) -> Message:
+        message_id = self._ids.message()
+        return seal(
+            id=message_id,
+            trace_id=state.trace,
+            span_id=message_id[-16:].lower(),
+            sender=SENDER,
+            to=to,
+            type=kind,
+            payload=payload,
+            metadata={"workflow_id": workflow.id, "execution_id": state.execution, "tenant_id": state.tenant},
+            at_ms=self._clock.now_ms(),
+        )
+
+    async def _publish(self, subject: str, message: Message, dedup_id: str) -> bool:
+        try:
+            await self._bus.publish(subject, message, dedup_id=dedup_id, confirm=False)
+        except BusUnavailable as error:
+            _log.warning("bus.publish_failed", subject=subject, reason=error.message)
+            return False
+        return True
+
+
+def _workflow_of(state: ExecutionState) -> WorkflowRef:
+    if state.workflow is None:
+        raise Bug("An execution that never started has nothing to send.")
+    return state.workflow

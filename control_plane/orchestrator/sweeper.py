@@ -1,0 +1,94 @@
+"""Sends again what seems lost: steps that were dispatched long ago and have no outcome.
+
+The guarantee behind fire-and-forget publishing: NATS may be wiped at any moment and work still finishes. A
+repeat inside the stream's de-duplication window is dropped by the stream, so it is always safe; later, a step
+is repeated only when its agent's mailbox is empty, or a long-running step would be handed out twice.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import structlog
+
+from agentflow import limits
+from agentflow.bus import subjects
+from agentflow.clock import Clock
+from agentflow.errors import Unavailable
+from agentflow.execution.commands import Command
+from agentflow.execution.state import ExecutionState, dispatch
+from agentflow.ids import AgentName, ExecutionId, StepPath
+from agentflow.ports import MessageBus
+from control_plane.orchestrator.outbound import Outbound
+
+_log = structlog.get_logger(__name__)
+
+
+class _Sent(NamedTuple):
+    at_s: float
+    execution: ExecutionId
+    path: StepPath
+    attempt: int
+
+
+class Sweeper:
+    def __init__(
+        self,
+        *,
+        bus: MessageBus,
+        outbound: Outbound,
+        clock: Clock,
+        open_executions: Mapping[ExecutionId, ExecutionState],
+        resend_after_s: float,
+    ) -> None:
+        self._bus = bus
+        self._outbound = outbound
+        self._clock = clock
+        self._open = open_executions
+        self._resend_after_s = resend_after_s
+        self._sent: deque[_Sent] = deque()  # oldest first
+
+    def sent(self, execution: ExecutionId, command: Command) -> None:
+        self._sent.append(_Sent(self._clock.monotonic_s(), execution, command.path, command.attempt))
+
+    def suspect(self, execution: ExecutionId, command: Command) -> None:
+        """Treat a step as overdue now: nobody here remembers whether it was ever sent."""
+        self._sent.appendleft(_Sent(-math.inf, execution, command.path, command.attempt))
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(limits.SWEEP_S)
+            try:
+                await self.sweep()
+            except Unavailable as error:
+                _log.warning("sweep.postponed", reason=error.message)
+
+    async def sweep(self) -> int:
+        """Repeat what is overdue; returns how many steps were sent again."""
+        due_s = self._clock.monotonic_s() - self._resend_after_s
+        idle: dict[AgentName, bool] = {}
+        again = 0
+        while self._sent and self._sent[0].at_s <= due_s:
+            sent = self._sent.popleft()
+            state = self._open.get(sent.execution)
+            step = state.in_flight.get(sent.path) if state is not None else None
+            if state is None or step is None or step.attempt != sent.attempt:
+                continue  # it has its outcome
+            command = dispatch(step)
+            self.sent(sent.execution, command)
+            age_s = (self._clock.now_ms() - step.at_ms) / 1000
+            if age_s >= limits.DEDUP_WINDOW_S / 2 and not await self._is_idle(step.agent, idle):
+                continue
+            if await self._outbound.send_step(state, command):
+                again += 1
+        if again:
+            _log.info("steps.sent_again", steps=again)
+        return again
+
+    async def _is_idle(self, agent: AgentName, known: dict[AgentName, bool]) -> bool:
+        if agent not in known:
+            mailbox = subjects.agent_mailbox(agent, concurrency=limits.AGENT_CONCURRENCY_DEFAULT)
+            backlog = await self._bus.backlog(mailbox)
+            known[agent] = backlog.waiting + backlog.unacked == 0
+        return known[agent]

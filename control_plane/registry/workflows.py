@@ -1,0 +1,219 @@
+"""The workflows of each tenant: registered once, immutable, found by id, by name or by name and version.
+
+Asked by the API (register, find, check an input) and by the orchestrator (the program an execution is pinned to).
+Compiling is the planners' work and storing is `control_plane.storage`'s, behind the port `WorkflowStore`.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from agentflow.clock import Clock
+from agentflow.errors import Bug, Conflict, Invalid, NotFound, Problem
+from agentflow.execution.events import WorkflowRef
+from agentflow.execution.program import Program
+from agentflow.ids import TenantId, UlidSource, WorkflowId
+from agentflow.limits import PROGRAMS_CACHED_MAX, SUGGESTION_NAMES_MAX
+from agentflow.workflow.durations import parse_duration
+from agentflow.workflow.load import InvalidWorkflow, read
+from agentflow.workflow.model import Workflow
+from agentflow.workflow.source_map import Document, path_text
+from agentflow.workflow.suggest import did_you_mean
+from control_plane.registry.recent import Recent
+from control_plane.registry.schemas import InputSchema, compile_schema, input_problems, schema_faults
+from planners.kinds import CompiledWorkflow, compile_workflow
+
+_ID = re.compile(r"wf_[0-9A-HJKMNP-TV-Z]{26}")
+_INPUT = ("spec", "input")
+_VERSIONS_SHOWN = 5
+
+
+class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
+    id: WorkflowId
+    tenant: TenantId
+    name: str
+    version: str
+    digest: str
+    planner: str
+    created_at_ms: int
+
+    @property
+    def ref(self) -> WorkflowRef:
+        return WorkflowRef(self.id, self.name, self.version, self.digest)
+
+
+class RegisteredWorkflow(WorkflowSummary, frozen=True, kw_only=True):
+    source: str  # as it was sent; programs are compiled from it
+    definition: dict[str, Any]  # the same, as plain data
+
+    @property
+    def timeout_ms(self) -> int | None:
+        return parse_duration(self.definition["spec"].get("timeout", ""))
+
+
+class WorkflowStore(Protocol):
+    async def add(self, tenant: TenantId, workflow: RegisteredWorkflow) -> RegisteredWorkflow:
+        """Keep it, unless its name and version are taken; answers with what is stored under them now."""
+        ...
+
+    async def get(self, tenant: TenantId, workflow: WorkflowId) -> RegisteredWorkflow | None: ...
+
+    async def named(self, tenant: TenantId, name: str, version: str) -> RegisteredWorkflow | None: ...
+
+    async def latest(self, tenant: TenantId, name: str) -> RegisteredWorkflow | None:
+        """The highest version by `control_plane.registry.versions.precedence`."""
+        ...
+
+    async def list(self, tenant: TenantId, *, name: str | None, limit: int) -> Sequence[WorkflowSummary]:
+        """Newest first."""
+        ...
+
+    async def count(self, tenant: TenantId, *, name: str | None) -> int: ...
+
+    async def names(self, tenant: TenantId, *, limit: int) -> Sequence[str]: ...
+
+
+class WorkflowNotFound(NotFound):
+    code = "AF1211"
+
+    def __init__(self, reference: str, *, hint: str) -> None:
+        super().__init__(f"There is no workflow `{reference}`.", hint=hint)
+
+
+class VersionTaken(Conflict):
+    code = "AF1212"
+
+    def __init__(self, name: str, version: str) -> None:
+        super().__init__(
+            f"Version {version} of `{name}` is registered already, with another content.",
+            hint="Raise `metadata.version`: a registered version never changes, because executions are pinned to it.",
+        )
+
+
+class InvalidInput(Invalid):
+    code = "AF1213"
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        super().__init__(
+            f"The input does not fit the schema of `{name}`.",
+            hint="Correct the places named; `spec.input` of the workflow says what it accepts.",
+            problems=problems,
+        )
+
+
+class WorkflowRegistry:
+    def __init__(self, store: WorkflowStore, *, ids: UlidSource, clock: Clock) -> None:
+        self._store = store
+        self._ids = ids
+        self._clock = clock
+        # Both by digest: the content decides, so an entry is right for ever.
+        self._programs: Recent[Program] = Recent(PROGRAMS_CACHED_MAX)
+        self._schemas: Recent[InputSchema] = Recent(PROGRAMS_CACHED_MAX)
+
+    async def register(self, tenant: TenantId, text: str) -> tuple[RegisteredWorkflow, bool]:
+        """The workflow, and whether it is new. Sending the same content again changes nothing."""
+        # Hundreds of milliseconds for the largest definitions: other executions must not wait for it.
+        compiled = await asyncio.to_thread(_compiled, text)
+        metadata = compiled.workflow.metadata
+        candidate = RegisteredWorkflow(
+            id=self._ids.workflow(),
+            tenant=tenant,
+            name=metadata.name,
+            version=metadata.version,
+            digest=compiled.digest,
+            planner=compiled.workflow.spec.planner,
+            created_at_ms=self._clock.now_ms(),
+            source=text,
+            definition=compiled.document.data,
+        )
+        stored = await self._store.add(tenant, candidate)
+        if stored.digest != candidate.digest:
+            raise VersionTaken(candidate.name, candidate.version)
+        self._programs.keep(compiled.digest, compiled.program)
+        return stored, stored.id == candidate.id
+
+    async def find(self, tenant: TenantId, reference: str) -> RegisteredWorkflow:
+        """By `wf_…`, by `name@1.2.0`, or by `name`, which means its newest release."""
+        name, at, version = reference.partition("@")
+        if _ID.fullmatch(reference):
+            found = await self._store.get(tenant, WorkflowId(reference))
+        elif at:
+            found = await self._store.named(tenant, name, version)
+        else:
+            found = await self._store.latest(tenant, name)
+        if found is None:
+            raise WorkflowNotFound(reference, hint=await self._suggestion(tenant, name))
+        return found
+
+    async def _suggestion(self, tenant: TenantId, name: str) -> str:
+        known = await self._store.list(tenant, name=name, limit=_VERSIONS_SHOWN)
+        if known:
+            return f"Newest versions of `{name}`: {', '.join(workflow.version for workflow in known)}."
+        names = await self._store.names(tenant, limit=SUGGESTION_NAMES_MAX)
+        if not names:
+            return "Register one first: `af workflow push FILE`."
+        return did_you_mean(name, names, kind="workflows")
+
+    async def list(self, tenant: TenantId, *, name: str | None = None, limit: int) -> Sequence[WorkflowSummary]:
+        return await self._store.list(tenant, name=name, limit=limit)
+
+    async def count(self, tenant: TenantId, *, name: str | None = None) -> int:
+        return await self._store.count(tenant, name=name)
+
+    async def program(self, tenant: TenantId, workflow: WorkflowRef) -> Program:
+        """What an execution pinned to `workflow` follows, whatever has been registered since."""
+        return self._programs.get(workflow.digest) or await self._compiled_again(tenant, workflow)
+
+    async def _compiled_again(self, tenant: TenantId, workflow: WorkflowRef) -> Program:
+        stored = await self._store.get(tenant, workflow.id)
+        if stored is None:
+            raise WorkflowNotFound(workflow.id, hint="An execution needs it; restore the database from a backup.")
+        try:
+            compiled = await asyncio.to_thread(compile_workflow, stored.source)
+        except InvalidWorkflow as error:
+            raise Bug(f"Workflow {stored.id} was registered, but this build cannot compile it: {error}") from error
+        if compiled.digest != workflow.digest:
+            raise Bug(f"Workflow {stored.id} compiles to another digest than the one executions are pinned to.")
+        return self._programs.keep(workflow.digest, compiled.program)
+
+    def check_input(self, workflow: RegisteredWorkflow, input: Any) -> None:
+        """Raises `InvalidInput` with every problem. `input` has a canonical form (see `schemas.input_problems`)."""
+        schema = workflow.definition["spec"].get("input")
+        if schema is None:
+            return
+        accepts = self._schemas.get(workflow.digest) or self._schemas.keep(workflow.digest, compile_schema(schema))
+        if problems := input_problems(accepts, input):
+            raise InvalidInput(workflow.name, problems)
+
+
+def _compiled(text: str) -> CompiledWorkflow:
+    """Compiled, with its input schema proven usable. Problems of both are told in one answer."""
+    try:
+        compiled = compile_workflow(text)
+    except InvalidWorkflow as error:
+        loaded = read(text).loaded
+        more = _schema_problems(loaded.workflow, loaded.document) if loaded else []
+        raise InvalidWorkflow([*error.problems, *more]) from None
+    if problems := _schema_problems(compiled.workflow, compiled.document):
+        raise InvalidWorkflow(problems)
+    return compiled
+
+
+def _schema_problems(workflow: Workflow, document: Document) -> list[Problem]:
+    schema = workflow.spec.input
+    problems = []
+    for path, message in schema_faults(schema) if schema is not None else ():
+        line, column = document.position((*_INPUT, *path))
+        problems.append(
+            Problem(
+                f"The input schema does not work: {message}.",
+                hint="It must be JSON Schema, Draft 2020-12, without references to elsewhere.",
+                line=line,
+                column=column,
+                path=path_text((*_INPUT, *path)),
+            )
+        )
+    return problems

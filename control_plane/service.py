@@ -1,0 +1,55 @@
+"""What can be asked of the control plane, whatever the way in: REST and gRPC only translate to this.
+
+Joins the registry, the orchestrator and the read side; owns no rule of its own beyond their order.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentflow.canonical import canonical
+from agentflow.execution.state import ExecutionState
+from agentflow.ids import ExecutionId, TenantId
+from agentflow.ports import StoredEvent
+from control_plane.orchestrator.orchestrator import Orchestrator
+from control_plane.registry.agents import LiveAgents
+from control_plane.registry.executions import ExecutionSummary
+from control_plane.registry.workflows import WorkflowRegistry
+
+
+class ExecutionQueries(Protocol):
+    """The read side of executions: lists, never the state a decision is made from."""
+
+    async def list(
+        self, tenant: TenantId, *, workflow: str | None, status: str | None, limit: int
+    ) -> Sequence[ExecutionSummary]: ...
+
+    async def count(self, tenant: TenantId, *, workflow: str | None, status: str | None) -> int: ...
+
+
+class EventLog(Protocol):
+    async def read(
+        self, tenant: TenantId, execution: ExecutionId, *, after_version: int = 0, limit: int | None = None
+    ) -> Sequence[StoredEvent]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    registry: WorkflowRegistry
+    orchestrator: Orchestrator
+    executions: ExecutionQueries
+    events: EventLog
+    agents: LiveAgents
+    parts_ready: Callable[[], Awaitable[dict[str, bool]]]
+
+    async def execute(
+        self, tenant: TenantId, reference: str, input: Any, *, wait_s: float | None = None
+    ) -> ExecutionState:
+        """Start an execution once its input is proven good; with `wait_s`, its newest state after that long at most."""
+        workflow = await self.registry.find(tenant, reference)
+        canonical(input)  # what has no canonical form could never be sent to an agent
+        self.registry.check_input(workflow, input)
+        state = await self.orchestrator.start(tenant, workflow.ref, input, timeout_ms=workflow.timeout_ms)
+        if wait_s is None:
+            return state
+        return await self.orchestrator.wait(tenant, state.execution, lambda newer: newer.ended, within_s=wait_s)

@@ -1,0 +1,61 @@
+"""The composition root of the control plane: the only file that names its adapters and its settings together."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agentflow.bus import subjects
+from agentflow.bus.nats_jetstream import jetstream
+from agentflow.clock import SystemClock
+from agentflow.ids import UlidSource
+from agentflow.settings import Settings
+from control_plane.orchestrator.orchestrator import Orchestrator
+from control_plane.registry.agents import LiveAgents
+from control_plane.registry.workflows import WorkflowRegistry
+from control_plane.service import ControlPlane
+from control_plane.storage.database import database
+from control_plane.storage.event_store import SqlEventStore
+from control_plane.storage.executions import SqlExecutions
+from control_plane.storage.migrate import upgrade
+from control_plane.storage.workflows import SqlWorkflows
+
+
+@asynccontextmanager
+async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
+    """Build it leaf to root and set it to work; leaving the block takes it down in reverse."""
+    clock = SystemClock()
+    ids = UlidSource(clock.now_ms)
+    async with (
+        database(settings.db_dsn) as db,
+        jetstream(settings.nats_url, name="control-plane", replicas=settings.nats_replicas) as bus,
+    ):
+        await upgrade(db)
+        store = SqlEventStore(db)
+        registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock)
+        agents = LiveAgents(clock)
+        await bus.listen(subjects.HEARTBEATS, agents.heard)
+        orchestrator = Orchestrator(
+            store=store,
+            bus=bus,
+            program_of=registry.program,
+            clock=clock,
+            ids=ids,
+            chance=random.random,
+            shards=settings.shards,
+            owned=range(settings.shards),
+            ack_wait_s=settings.ack_wait_s,
+            resend_after_s=settings.resend_after_s,
+        )
+
+        async def parts_ready() -> dict[str, bool]:
+            return {"database": await db.answers(), "bus": bus.connected}
+
+        async with orchestrator.running():
+            yield ControlPlane(
+                registry=registry,
+                orchestrator=orchestrator,
+                executions=SqlExecutions(db),
+                events=store,
+                agents=agents,
+                parts_ready=parts_ready,
+            )

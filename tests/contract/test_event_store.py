@@ -1,0 +1,300 @@
+"""What every event store promises (`agentflow.ports.EventStore`), on both engines."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import reduce
+
+import pytest
+
+from agentflow.contracts.step import StepFault
+from agentflow.execution.events import (
+    Event,
+    ExecutionCompleted,
+    ExecutionFailed,
+    ExecutionStarted,
+    Retry,
+    StepFailed,
+    StepScheduled,
+    StepSucceeded,
+    WorkflowRef,
+)
+from agentflow.execution.state import ExecutionState, Status, evolve
+from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
+from agentflow.ports import EventStore, NewEvents, StorageUnavailable, VersionConflict
+from agentflow.testing import eventually
+from control_plane.storage.database import Database, database
+from control_plane.storage.event_store import SqlEventStore
+from control_plane.storage.executions import SqlExecutions
+from control_plane.storage.migrate import upgrade
+
+TENANT = TenantId("acme")
+FIRST, SECOND, THIRD = ExecutionId("exec_1"), ExecutionId("exec_2"), ExecutionId("exec_3")
+# Values that a careless column type changes: jsonb refuses NUL and makes an integer of 1e16.
+AWKWARD = {
+    "nul": "a\0b",
+    "float": 1e16,
+    "whole": 1.0,
+    "big": 2**53 - 1,
+    "text": "ü 💾 \"'\\",
+    "z": 1,
+    "a": [None, True],
+}
+
+
+def started(execution: ExecutionId, tenant: TenantId = TENANT, at_ms: int = 1_000) -> ExecutionStarted:
+    workflow = WorkflowRef(WorkflowId("wf_1"), "support", "1.0.0", "d1")
+    return ExecutionStarted(at_ms, execution, tenant, workflow, AWKWARD, TraceId("t1"), deadline_ms=9_000)
+
+
+def scheduled(name: str, attempt: int = 1) -> StepScheduled:
+    retry = Retry(max_attempts=3, multiplier=1.5)
+    return StepScheduled(2_000, StepPath(name), name, attempt, AgentName("a"), AWKWARD, 500, tool="kb", retry=retry)
+
+
+def succeeded(name: str) -> StepSucceeded:
+    return StepSucceeded(3_000, StepPath(name), 1, AWKWARD, WorkerId("wrk_1"), 2_500, 2_900)
+
+
+def completed() -> ExecutionCompleted:
+    return ExecutionCompleted(4_000, {"answer": 42})
+
+
+def following(
+    before: ExecutionState, *events: Event, execution: ExecutionId = FIRST, tenant: TenantId = TENANT, shard: int = 3
+) -> NewEvents:
+    after = reduce(evolve, events, before)
+    return NewEvents(execution, tenant, shard, before.version, events, after)
+
+
+def beginning(execution: ExecutionId, *more: Event, shard: int = 3) -> NewEvents:
+    return following(ExecutionState(), started(execution), *more, execution=execution, shard=shard)
+
+
+async def stored(store: EventStore, execution: ExecutionId = FIRST) -> list[tuple[int, Event]]:
+    return [(event.version, event.event) for event in await store.read(TENANT, execution)]
+
+
+@pytest.fixture
+async def db(database_dsn: str) -> AsyncIterator[Database]:
+    async with database(database_dsn) as opened:
+        await upgrade(opened)
+        yield opened
+
+
+@pytest.fixture
+def store(db: Database) -> EventStore:
+    return SqlEventStore(db)
+
+
+async def test_every_kind_of_event_is_read_back_exactly_as_it_was_appended(store: EventStore) -> None:
+    fault = StepFault("timeout", "No result.", retryable=True)
+    events: list[Event] = [
+        started(FIRST),
+        scheduled("a"),
+        StepFailed(3_000, StepPath("a"), 1, fault, retry_at_ms=3_500, worker=WorkerId("wrk_1")),
+        scheduled("a", attempt=2),
+        StepSucceeded(3_600, StepPath("a"), 2, AWKWARD, WorkerId("wrk_1"), 3_510, 3_590),
+        ExecutionCompleted(4_000, AWKWARD),
+    ]
+    failure: list[Event] = [started(SECOND), ExecutionFailed(4_000, fault)]
+
+    await store.append([following(ExecutionState(), *events)])
+    await store.append([following(ExecutionState(), *failure, execution=SECOND)])
+
+    assert await stored(store) == list(enumerate(events, start=1))
+    assert await stored(store, SECOND) == list(enumerate(failure, start=1))
+    whole = (await stored(store))[0][1]
+    assert isinstance(whole, ExecutionStarted)
+    assert [type(value) for value in whole.input.values()] == [type(value) for value in AWKWARD.values()]
+
+
+async def test_a_page_of_events_starts_after_a_version_and_ends_at_the_limit(store: EventStore) -> None:
+    await store.append([beginning(FIRST, *(scheduled(name) for name in "abcd"))])
+
+    page = await store.read(TENANT, FIRST, after_version=2, limit=2)
+
+    assert [event.version for event in page] == [3, 4]
+
+
+async def test_a_stale_version_is_refused_and_nothing_of_its_batch_is_written(store: EventStore) -> None:
+    first = beginning(FIRST, scheduled("a"))
+    await store.append([first])
+    stale = following(ExecutionState(), started(FIRST), scheduled("b"))
+
+    with pytest.raises(VersionConflict, match="exec_1 is not at version 0"):
+        await store.append([beginning(SECOND), stale, beginning(THIRD)])
+
+    assert await stored(store) == list(enumerate(first.events, start=1))
+    assert await store.load(SECOND) is None
+    assert await store.open_executions([3]) == [FIRST]
+
+
+async def test_an_append_that_would_leave_a_gap_is_refused_and_nothing_of_its_batch_is_written(
+    store: EventStore,
+) -> None:
+    first = beginning(FIRST, scheduled("a"))
+    await store.append([first])
+    ahead = NewEvents(FIRST, TENANT, 3, 3, (completed(),), reduce(evolve, [completed()], first.state))
+
+    with pytest.raises(VersionConflict, match="exec_1 is not at version 3"):
+        await store.append([beginning(SECOND), ahead])
+
+    assert [version for version, _ in await stored(store)] == [1, 2]
+    assert await store.load(SECOND) is None
+    assert await store.open_executions([3]) == [FIRST]  # it did not end
+
+
+async def test_an_execution_nobody_started_cannot_be_continued(store: EventStore) -> None:
+    with pytest.raises(VersionConflict):
+        await store.append([following(beginning(FIRST).state, scheduled("a"))])
+
+    assert await store.load(FIRST) is None
+
+
+async def test_one_batch_may_move_one_execution_twice(store: EventStore) -> None:
+    first = beginning(FIRST, scheduled("a"))
+    second = following(first.state, succeeded("a"), completed())
+
+    await store.append([first, second])
+
+    assert [version for version, _ in await stored(store)] == [1, 2, 3, 4]
+    assert await store.open_executions([3]) == []
+
+
+async def test_a_batch_that_contradicts_itself_is_refused(store: EventStore) -> None:
+    first = beginning(FIRST, scheduled("a"))
+
+    with pytest.raises(VersionConflict):
+        await store.append([first, following(evolve(first.state, succeeded("a")), completed())])
+
+    assert await store.load(FIRST) is None
+
+
+async def test_a_batch_over_many_executions_is_written_whole(store: EventStore) -> None:
+    many = [ExecutionId(f"exec_many_{number:03}") for number in range(300)]
+
+    await store.append([beginning(execution, scheduled("a")) for execution in many])
+
+    assert await store.open_executions([3]) == many
+    assert all([len(await store.read(TENANT, execution)) == 2 for execution in many[::50]])
+
+
+async def test_an_empty_batch_is_no_work(store: EventStore) -> None:
+    await store.append([])
+
+
+async def test_of_two_writers_at_once_exactly_one_wins_every_version(database_dsn: str, db: Database) -> None:
+    async with database(database_dsn) as other:
+        rivals = [SqlEventStore(db), SqlEventStore(other)]
+        before = beginning(FIRST)
+        await rivals[0].append([before])
+        state = before.state
+
+        for round_ in range(20):
+            moves = [following(state, scheduled(f"{name}{round_}")) for name in "ab"]
+            answers = await asyncio.gather(
+                *(rival.append([move]) for rival, move in zip(rivals, moves, strict=True)), return_exceptions=True
+            )
+
+            winners = [move for move, answer in zip(moves, answers, strict=True) if answer is None]
+            assert [type(answer) for answer in answers if answer is not None] == [VersionConflict]
+            state = winners[0].state
+
+        assert await rivals[1].load(FIRST) == state
+
+
+async def test_load_gives_the_state_that_the_events_add_up_to(store: EventStore) -> None:
+    first = beginning(FIRST, scheduled("a"), scheduled("b"))
+    await store.append([first, beginning(SECOND)])
+    after = following(first.state, succeeded("a"))
+    await store.append([after])
+
+    assert await store.load(FIRST) == after.state
+    assert await store.load(ExecutionId("exec_unknown")) is None
+
+
+async def test_open_executions_are_those_of_the_asked_shards_that_have_not_ended(store: EventStore) -> None:
+    await store.append([beginning(FIRST, shard=1), beginning(SECOND, shard=2), beginning(THIRD, completed(), shard=1)])
+
+    assert await store.open_executions([1]) == [FIRST]
+    assert await store.open_executions([1, 2]) == [FIRST, SECOND]
+    assert await store.open_executions([]) == []
+
+
+async def test_a_tenant_cannot_read_the_events_of_another(store: EventStore) -> None:
+    await store.append([beginning(FIRST)])
+
+    assert await store.read(TenantId("other"), FIRST) == []
+
+
+async def test_a_tenant_cannot_continue_the_execution_of_another(store: EventStore) -> None:
+    first = beginning(FIRST)
+    await store.append([first])
+
+    with pytest.raises(VersionConflict):
+        await store.append([following(first.state, scheduled("a"), tenant=TenantId("other"))])
+
+    assert len(await store.read(TENANT, FIRST)) == 1
+
+
+async def test_an_append_cancelled_at_any_moment_leaves_the_store_usable_and_whole(store: EventStore) -> None:
+    """Its outcome is unknown, even for a moment afterwards; a conflict then says to read again."""
+    await store.append([beginning(FIRST)])
+
+    async def append_two() -> bool:
+        state = await store.load(FIRST)
+        assert state is not None
+        with suppress(VersionConflict):
+            await store.append([following(state, scheduled("a"), scheduled("b"))])
+            return True
+        return False
+
+    for turns in range(25):
+        append = asyncio.ensure_future(append_two())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        append.cancel()
+        await asyncio.gather(append, return_exceptions=True)
+
+    await eventually(append_two)
+    versions = [version for version, _ in await stored(store)]
+    assert versions == list(range(1, len(versions) + 1))
+    assert len(versions) % 2 == 1  # the start, and pairs
+
+
+async def test_the_list_of_executions_follows_the_events(store: EventStore, db: Database) -> None:
+    listed = SqlExecutions(db)
+    first = beginning(FIRST)
+    late = following(ExecutionState(), started(SECOND, at_ms=2_000), execution=SECOND)
+    foreign = ExecutionId("exec_foreign")
+    other = TenantId("other")
+    await store.append([first, late])
+    await store.append([following(ExecutionState(), started(foreign, other), execution=foreign, tenant=other)])
+
+    assert [(item.id, item.status, item.ended_at_ms) for item in await listed.list(TENANT, limit=10)] == [
+        (SECOND, Status.RUNNING, None),
+        (FIRST, Status.RUNNING, None),
+    ]
+
+    await store.append([following(first.state, completed())])
+
+    summary = await listed.get(TENANT, FIRST)
+    assert summary is not None
+    assert (summary.workflow, summary.version, summary.trace) == ("support", "1.0.0", "t1")
+    assert (summary.status, summary.started_at_ms, summary.ended_at_ms) == (Status.COMPLETED, 1_000, 4_000)
+    assert [item.id for item in await listed.list(TENANT, status="completed", limit=10)] == [FIRST]
+    assert [item.id for item in await listed.list(TENANT, limit=1)] == [SECOND]
+    assert await listed.list(TENANT, workflow="unknown", limit=10) == []
+    assert (await listed.count(TENANT), await listed.count(TENANT, status="running")) == (2, 1)
+    assert await listed.get(TENANT, foreign) is None
+
+
+async def test_whatever_else_the_database_answers_is_told_as_unavailable(store: EventStore, db: Database) -> None:
+    async with db.owning() as connection:
+        await connection.exec_driver_sql("DROP TABLE event_store")
+
+    with pytest.raises(StorageUnavailable, match="event_store"):
+        await store.append([beginning(FIRST)])
+    with pytest.raises(StorageUnavailable, match="event_store"):
+        await store.load(FIRST)
