@@ -1,0 +1,281 @@
+"""The program inside: reads one call from stdin, fences itself, runs the function, writes one JSON result.
+
+Started by `process` as a script in a bare interpreter, so it imports the standard library only. It splits in two:
+a warden, which outlives the tool to report what it used, and the tool, which is alone in its namespaces.
+Result on stdout: the tool's line, then the warden's. Whatever the tool prints goes to stderr.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+_CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_CAPABILITY_VERSION_3, _CAP_DAC_READ_SEARCH = 0x20080522, 2
+_SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446  # the same on every architecture
+_LANDLOCK_EXECUTE, _LANDLOCK_WRITE, _LANDLOCK_READ, _LANDLOCK_READ_DIR = 1, 2, 4, 8
+_LANDLOCK_ALL, _LANDLOCK_TRUNCATE = (1 << 13) - 1, 1 << 14
+_SYSTEM_PLACES = (
+    *("/usr", "/lib", "/lib64", "/bin", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat"),
+    *("/dev/zero", "/dev/random", "/dev/urandom", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types"),
+    *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group"),
+    *("/etc/ssl", "/etc/pki", "/etc/ca-certificates"),
+)
+_WARDEN_SPARE_S = 5  # after the parent's own deadline: the warden ends a tool whose worker forgot it
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    parent = os.getppid()
+    os.closerange(3, 1 << 20)
+    if sys.argv[1:] == ["probe"]:
+        _probe()
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGALRM})
+    document = json.loads(sys.stdin.buffer.read())
+    profile = document["profile"]
+    results = os.dup(1)
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    if profile["isolation"] == "full":
+        _enter_namespaces(network=profile["network"])
+    # After the namespaces: gaining credentials in a new one makes the kernel forget this wish.
+    _when_parent_dies(signal.SIGTERM)
+    if os.getppid() != parent:  # it died before we wished
+        _leave_no_folder()
+        return
+    tool = os.fork()
+    if tool == 0:
+        _be_the_tool(document, profile, results)
+    report = _watch_over(tool, profile["wall_s"] + _WARDEN_SPARE_S)
+    if os.getppid() != parent:
+        _leave_no_folder()
+    _write(results, b"\n" + json.dumps(report).encode())
+
+
+def _watch_over(tool: int, patience_s: float) -> dict[str, float]:
+    """The warden's part: wait for the end, or bring it about; then say what was used."""
+
+    def end_the_tool(_signal: int, _frame: FrameType | None) -> None:
+        os.kill(tool, signal.SIGKILL)  # the first process of its namespace: everything in there ends with it
+
+    signal.signal(signal.SIGTERM, end_the_tool)
+    signal.signal(signal.SIGALRM, end_the_tool)
+    signal.setitimer(signal.ITIMER_REAL, patience_s)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGALRM})
+    os.waitid(os.P_PID, tool, os.WEXITED | os.WNOWAIT)  # not reaped yet, so that its group is surely still its own
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(tool, signal.SIGKILL)  # what it left behind, where there is no namespace to end it
+    _, status, usage = os.wait4(tool, 0)
+    return {
+        "exit_code": os.waitstatus_to_exitcode(status),
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "max_rss_bytes": usage.ru_maxrss * 1024,
+    }
+
+
+def _leave_no_folder() -> None:
+    """The worker removes the working folder; when the worker is dead, nobody else is left to do it."""
+    import shutil
+
+    shutil.rmtree(os.path.realpath(os.curdir), ignore_errors=True)
+
+
+def _be_the_tool(document: dict[str, Any], profile: dict[str, Any], results: int) -> None:
+    """Raise the fences, then answer. A fence that does not stand raises: the tool's code is never imported."""
+    os.setsid()  # no terminal of ours, and a group of its own for the warden to end
+    _when_parent_dies(signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGALRM})
+    os.environ.clear()  # noqa: TID251 - the interpreter puts LC_CTYPE there by itself; only grants may stay
+    os.environ.update(profile["environment"])  # noqa: TID251
+    sys.path[:0] = document["path"]
+    if profile["isolation"] == "full":
+        _fence_files([*document["path"], *profile["readable"]], [os.curdir, *profile["writable"]])
+        _drop_capabilities()
+    _limit(profile)
+    try:
+        answer = _encoded(_call(document))
+    except MemoryError:
+        answer = b'{"memory":true}'
+    except BaseException as error:  # noqa: BLE001 - whatever a tool raises, SystemExit too, is its answer
+        answer = _encoded_error(error)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _write(results, answer)
+    finally:
+        os._exit(0)
+
+
+def _call(document: dict[str, Any]) -> Any:
+    module, _, name = document["call"].partition(":")
+    function: Any = importlib.import_module(module)
+    for part in name.split("."):
+        function = getattr(function, part)
+    import inspect  # after the tool's own imports, which often pay for it; it is a third of a bare start
+
+    arguments = {}
+    if "context" in inspect.signature(function).parameters:
+        arguments["context"] = SimpleNamespace(**document["context"])
+    output = function(document["input"], **arguments)
+    if inspect.isawaitable(output):
+        import asyncio  # most tools are plain functions, and this import costs more than starting Python
+
+        return asyncio.run(_awaited(output))
+    return output
+
+
+async def _awaited(output: Any) -> Any:
+    return await output
+
+
+def _encoded(output: Any) -> bytes:
+    try:
+        return json.dumps({"output": output}, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        return json.dumps({"invalid": f"{error}"}).encode()
+
+
+def _encoded_error(error: BaseException) -> bytes:
+    import traceback
+
+    traceback.print_exception(error)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an exception of the tool's own making may fail even at this
+        text = "(its text could not be read)"
+    retryable = getattr(error, "retryable", False) is True
+    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return json.dumps({"error": message[:4000], "retryable": retryable}).encode()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _limit(profile: dict[str, Any]) -> None:
+    # Soft and hard are equal, so that CPU time ends in SIGKILL: the first process of a namespace ignores SIGXCPU.
+    bounds = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: profile["cpu_s"],
+        resource.RLIMIT_FSIZE: profile["file_bytes"],
+        resource.RLIMIT_NOFILE: profile["files_max"],
+        resource.RLIMIT_AS: profile["memory_bytes"],
+    }
+    if profile["isolation"] == "full":
+        # Counted per user namespace; outside of one it would count the worker's own threads. Root is exempt.
+        bounds[resource.RLIMIT_NPROC] = profile["processes_max"]
+    for kind, bound in bounds.items():
+        _, ceiling = resource.getrlimit(kind)
+        allowed = bound if ceiling == resource.RLIM_INFINITY else min(bound, ceiling)
+        resource.setrlimit(kind, (allowed, allowed))
+
+
+def _enter_namespaces(*, network: bool) -> None:
+    """New process ids, IPC and (unless granted) network: an empty one, whose loopback is down too."""
+    user, group = os.getuid(), os.getgid()
+    wanted = _CLONE_NEWPID | _CLONE_NEWIPC | (0 if network else _CLONE_NEWNET)
+    if user != 0:
+        wanted |= _CLONE_NEWUSER  # what lets an ordinary user make the others
+    _checked(_libc.unshare(wanted))
+    if user != 0:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - no pathlib: start-up time is paid per call
+                file.write(text)
+
+
+def _when_parent_dies(number: signal.Signals) -> None:
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0))
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _CapabilityData(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def _drop_capabilities() -> None:
+    """Keep none, but for root the reading of files: which ones, the file fence has already said."""
+    kept = 1 << _CAP_DAC_READ_SEARCH if os.getuid() == 0 else 0
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    data = (_CapabilityData * 2)(_CapabilityData(kept, kept, 0), _CapabilityData(0, 0, 0))
+    _checked(_libc.capset(ctypes.byref(header), data))
+
+
+class _PathRule(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
+
+
+def _fence_files(readable: list[str], writable: list[str]) -> None:
+    """From here on: read what the interpreter and the tool need, write in the working folder, nothing else."""
+    handled = _LANDLOCK_ALL | (_LANDLOCK_TRUNCATE if _landlock_version() >= 3 else 0)
+    attribute = ctypes.c_uint64(handled)
+    rules = _checked(_libc.syscall(_SYS_LANDLOCK_CREATE, ctypes.byref(attribute), ctypes.c_size_t(8), 0))
+    read = _LANDLOCK_EXECUTE | _LANDLOCK_READ | _LANDLOCK_READ_DIR
+    # Not all of sys.path: an editable install would open a whole checkout, with whatever lies in it.
+    for path in (*_SYSTEM_PLACES, sys.prefix, sys.base_prefix, *readable):
+        _allow(rules, path, read)
+    _allow(rules, os.devnull, _LANDLOCK_READ | _LANDLOCK_WRITE)
+    for path in writable:
+        _allow(rules, path, handled)
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(_libc.syscall(_SYS_LANDLOCK_RESTRICT, rules, 0))
+    os.close(rules)
+
+
+def _allow(rules: int, path: str, access: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # what does not exist needs no permission
+    if not os.path.isdir(path):  # noqa: PTH112
+        access &= _LANDLOCK_EXECUTE | _LANDLOCK_READ | _LANDLOCK_WRITE | _LANDLOCK_TRUNCATE
+    rule = _PathRule(access, place)
+    _checked(_libc.syscall(_SYS_LANDLOCK_ADD, rules, 1, ctypes.byref(rule), 0))
+    os.close(place)
+
+
+def _landlock_version() -> int:
+    return _checked(_libc.syscall(_SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def _probe() -> None:
+    """Try every wall once, as a call would; exit 0 if all of them stand."""
+    try:
+        _enter_namespaces(network=False)
+        if (tool := os.fork()) == 0:
+            try:
+                _fence_files([], [os.curdir])
+                _drop_capabilities()
+            except OSError as error:
+                print(error, file=sys.stderr, flush=True)  # noqa: T201 - this is the answer to the parent
+                os._exit(1)
+            os._exit(0)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(tool, 0)[1]))
+    except OSError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

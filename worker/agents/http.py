@@ -1,0 +1,83 @@
+"""An agent behind a URL: each step is one POST, and the response's JSON is the output.
+
+`Idempotency-Key` is the step's effect key, the same over all attempts, so the other side can tell a repeat.
+Redirects are not followed and the environment's proxies are not used: a step goes where its owner wrote.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import msgspec
+
+from agentflow import limits
+from agentflow.contracts.step import StepFault, StepRequest
+from worker.agents.agent import StepContext
+from worker.outcome import StepFailed
+
+_WORTH_ANOTHER_TRY = frozenset({408, 425, 429})
+_EXCERPT_CHARS = 200
+
+
+class HttpAgent:
+    def __init__(self, url: str, *, timeout_s: float, headers: Mapping[str, str], concurrency: int) -> None:
+        self._url = url
+        self._timeout_s = timeout_s
+        self._client = httpx.AsyncClient(
+            timeout=timeout_s,
+            headers=dict(headers),
+            follow_redirects=False,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+        )
+
+    async def run(self, request: StepRequest, context: StepContext) -> Any:
+        body = msgspec.json.encode(
+            {
+                "input": request.input,
+                "execution_id": request.execution_id,
+                "step": request.name,
+                "attempt": request.attempt,
+            }
+        )
+        headers = {"Content-Type": "application/json", "Idempotency-Key": context.effect_key}
+        try:
+            async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
+                return _output(response.status_code, await _bounded_body(response))
+        except httpx.TimeoutException:
+            late = f"{self._url} did not answer within {self._timeout_s:g} s."
+            raise StepFailed(StepFault("timeout", late, retryable=True)) from None
+        except httpx.TransportError as error:
+            away = f"{self._url} cannot be reached: {str(error) or type(error).__name__}."
+            raise StepFailed(StepFault("http_unavailable", away, retryable=True)) from None
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+async def _bounded_body(response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > limits.PAYLOAD_BYTES_MAX:
+            large = f"The response has more than {limits.PAYLOAD_BYTES_MAX} bytes."
+            raise StepFailed(StepFault("output_too_large", large))
+    return bytes(body)
+
+
+def _output(status: int, body: bytes) -> Any:
+    if 200 <= status < 300:
+        if not body:
+            return None
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise StepFailed(StepFault("output_invalid", f"The response is not JSON: {error}.")) from None
+    said = body[: _EXCERPT_CHARS * 4].decode(errors="replace").strip()[:_EXCERPT_CHARS]
+    message = f"HTTP {status}" + (f": {said}" if said else "")
+    if status in _WORTH_ANOTHER_TRY or status >= 500:
+        raise StepFailed(StepFault("http_unavailable", message, retryable=True))
+    if 300 <= status < 400:
+        message += " (redirects are not followed; write the final address)"
+    raise StepFailed(StepFault("http_rejected", message))

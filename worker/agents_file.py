@@ -1,0 +1,186 @@
+"""The agents file: which agents and tools a worker hosts, read from YAML with every problem at its line and column.
+
+Pure text in, models out; `wiring` turns them into agents. Functions are named here, not imported.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from agentflow import limits
+from agentflow.contracts.step import TOOLS_AGENT
+from agentflow.errors import Invalid, Problem
+from agentflow.workflow import document
+from agentflow.workflow.model import AgentName, Timeout, ToolName
+from agentflow.workflow.source_map import Document, path_text
+from agentflow.workflow.source_map import Path as Location
+from agentflow.workflow.suggest import did_you_mean
+
+_CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_URL = re.compile(r"https?://[^\s/]+\S*")
+_TIMEOUT_MS = 30_000
+_MEMORY_MB_MIN, _MEMORY_MB_MAX = 64, 64 * 1024  # an interpreter needs the lower to start at all
+
+
+class InvalidAgentsFile(Invalid):
+    code = "AF1301"
+
+    def __init__(self, path: Path, problems: Sequence[Problem]) -> None:
+        count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(
+            f"The agents file {path} has {count}.",
+            hint="Correct the places named above; templates/support/agents.yaml is a working example.",
+            problems=problems[: limits.PROBLEMS_SHOWN_MAX],
+        )
+
+
+class AgentsFileUnreadable(Invalid):
+    code = "AF1304"
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"The agents file {path} cannot be read: {reason}.",
+            hint="Check AF_AGENTS_FILE and the file's permissions.",
+        )
+
+
+def _refusal(message: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("definition", "{message}", {"message": message, "hint": hint})
+
+
+def _call(text: str) -> str:
+    if not _CALL.fullmatch(text):
+        raise _refusal(f"`{text}` does not name a function.", "Write `module:function`.")
+    return text
+
+
+def _url(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise _refusal(f"`{text}` is not an http or https address.", "For example http://127.0.0.1:9000/hook.")
+    return text
+
+
+def _not_built_in(name: str) -> str:
+    if name == TOOLS_AGENT:
+        raise _refusal(f"The agent `{name}` is built in: it runs the tools.", "Choose another name.")
+    return name
+
+
+Call = Annotated[str, AfterValidator(_call)]
+Concurrency = Annotated[int, Field(ge=1, le=limits.AGENT_CONCURRENCY_MAX)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class FunctionAgentSpec(_Strict):
+    type: Literal["function"]
+    call: Call
+    concurrency: Concurrency = limits.AGENT_CONCURRENCY_DEFAULT
+
+
+class HttpAgentSpec(_Strict):
+    type: Literal["http"]
+    url: Annotated[str, AfterValidator(_url)]
+    timeout: Timeout = _TIMEOUT_MS
+    headers: dict[str, str] = {}
+    concurrency: Concurrency = limits.AGENT_CONCURRENCY_DEFAULT
+
+
+class ToolSpec(_Strict):
+    type: Literal["function"]
+    call: Call
+    timeout: Timeout = _TIMEOUT_MS
+    memory_mb: Annotated[int, Field(ge=_MEMORY_MB_MIN, le=_MEMORY_MB_MAX)] = 256
+    permissions: list[str] = []
+    environment: dict[str, str] = {}
+
+
+AgentSpec = Annotated[FunctionAgentSpec | HttpAgentSpec, Field(discriminator="type")]
+
+
+class AgentsFile(_Strict):
+    apiVersion: Literal["agentflow/v1"]  # noqa: N815 - the file's own word
+    kind: Literal["Agents"]
+    agents: dict[Annotated[AgentName, AfterValidator(_not_built_in)], AgentSpec] = {}
+    tools: dict[ToolName, ToolSpec] = {}
+
+
+def read_agents_file(path: Path) -> AgentsFile:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise AgentsFileUnreadable(path, str(reason)) from None
+    return parse_agents(text, path)
+
+
+def parse_agents(text: str, path: Path) -> AgentsFile:
+    """`path` only names the file in errors."""
+    read, problems = document.read(text)
+    if read is None:
+        raise InvalidAgentsFile(path, problems)
+    try:
+        agents = AgentsFile.model_validate(read.data)
+    except ValidationError as error:
+        problems += [_problem(read, detail) for detail in error.errors(include_url=False)]
+        raise InvalidAgentsFile(path, sorted(problems, key=_place)) from None
+    if problems:
+        raise InvalidAgentsFile(path, problems)
+    return agents
+
+
+def _problem(read: Document, fault: ErrorDetails) -> Problem:
+    location = _in_document(read.data, fault["loc"])
+    context = fault.get("ctx", {})
+    last = fault["loc"][-1] if fault["loc"] else ""
+    place = read.key_position(location) if last == "[key]" else read.position(location)
+    match fault["type"]:
+        case "definition":
+            message, hint = context["message"], context["hint"]
+        case "missing":
+            message, hint = f"`{last}` is missing.", f"Add `{last}: …` here."
+        case "extra_forbidden":
+            place = read.key_position(location)
+            message, hint = f"`{last}` is not a key of this.", did_you_mean(str(last), _keys(location), kind="keys")
+        case "union_tag_not_found":
+            message, hint = "`type` is missing.", "Write `type: function` or `type: http`."
+        case "union_tag_invalid":
+            place = read.position((*location, "type"))
+            message, hint = f"`{context['tag']}` is not a type of agent.", "Write `function` or `http`."
+        case "dict_type" | "model_type":
+            message, hint = "This must be a mapping.", "Write `key: value` lines here."
+        case _:
+            message, hint = fault["msg"].replace("Input should be", "This must be", 1) + ".", ""
+    return Problem(message, hint, *place, path_text(location))
+
+
+def _keys(location: Location) -> list[str]:
+    """What may stand beside the key at `location`."""
+    match location:
+        case ("agents", _, _):
+            return [*HttpAgentSpec.model_fields, "call"]
+        case ("tools", _, _):
+            return list(ToolSpec.model_fields)
+        case _:
+            return list(AgentsFile.model_fields)
+
+
+def _in_document(data: Any, location: Location) -> Location:
+    """pydantic's location without the parts it adds itself: the tag of a union, `[key]`."""
+    found: list[str | int] = []
+    for part in location:
+        known = part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int)
+        if known:
+            data = data[part]
+            found.append(part)
+    return tuple(found)
+
+
+def _place(problem: Problem) -> tuple[int, int]:
+    return problem.line or 0, problem.column or 0
