@@ -1,0 +1,313 @@
+"""The orchestrator against a real database and a real bus, with answers lost at the worst moments."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentflow.bus import subjects
+from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
+from agentflow.clock import SystemClock
+from agentflow.contracts.message import Message, seal
+from agentflow.contracts.step import StepFault, StepRequest, StepResult
+from agentflow.errors import Unavailable
+from agentflow.execution.events import ExecutionCompleted, Retry, StepScheduled, StepSucceeded, WorkflowRef
+from agentflow.execution.program import Fail, Finish, RunStep
+from agentflow.execution.state import ExecutionState, Status
+from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, UlidSource, WorkerId, WorkflowId
+from agentflow.ports import Delivery, NewEvents, StorageUnavailable, VersionConflict
+from agentflow.testing import eventually
+from control_plane.orchestrator.orchestrator import ExecutionNotFound, Orchestrator
+from control_plane.storage.database import database
+from control_plane.storage.event_store import SqlEventStore
+from control_plane.storage.migrate import upgrade
+
+TENANT = TenantId("acme")
+WORKFLOW = WorkflowRef(WorkflowId("wf_1"), "line", "1.0.0", "digest")
+AGENT = AgentName("echo")
+
+
+class Line:
+    """`first`, then `second`; a failure ends it with that fault."""
+
+    def begin(self, run):
+        return (RunStep("first", AGENT, None, run.input, 60_000, Retry()),)
+
+    def advance(self, run, outcome):
+        if outcome.fault is not None:
+            return (Fail(outcome.fault),)
+        if outcome.name == "first":
+            return (RunStep("second", AGENT, None, outcome.output, 60_000, Retry()),)
+        return (Finish(outcome.output),)
+
+
+class DoubtfulStore:
+    """The real store; on a chosen append the answer is lost, after the commit or instead of it."""
+
+    def __init__(self, store: SqlEventStore) -> None:
+        self._store = store
+        self.lose: Callable[[Sequence[NewEvents]], str | None] = lambda batch: None
+
+    async def append(self, batch: Sequence[NewEvents]) -> None:
+        how = self.lose(batch)
+        if how is not None:
+            self.lose = lambda batch: None
+        if how != "before":
+            await self._store.append(batch)
+        if how is not None:
+            raise StorageUnavailable("the answer was lost")
+
+    def __getattr__(self, name: str):
+        return getattr(self._store, name)
+
+
+class LossyBus:
+    """The real bus, which now and then loses what it was given without saying so."""
+
+    def __init__(self, bus: JetStreamBus) -> None:
+        self._bus = bus
+        self.losing = 0
+
+    async def publish(self, subject: str, message: Message, *, dedup_id: str, confirm: bool) -> None:
+        if subject.startswith("agents.") and self.losing:
+            self.losing -= 1
+            return
+        await self._bus.publish(subject, message, dedup_id=dedup_id, confirm=confirm)
+
+    def __getattr__(self, name: str):
+        return getattr(self._bus, name)
+
+
+@dataclass
+class Worker:
+    """Answers every step with its own input, unless it is told to hold."""
+
+    bus: JetStreamBus
+    ids: UlidSource
+    ran: list[StepRequest] = field(default_factory=list)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def receive(self, delivery: Delivery) -> None:
+        task = asyncio.create_task(self._answer(delivery))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _answer(self, delivery: Delivery) -> None:
+        request = msgspec.convert(delivery.message.payload, StepRequest)
+        self.ran.append(request)
+        result = StepResult(
+            request.execution_id, request.path, request.attempt, WorkerId("wrk_test"), 1, 2, request.input
+        )
+        message = seal(
+            id=self.ids.message(),
+            trace_id=delivery.message.trace_id,
+            span_id="0" * 16,
+            sender=AGENT,
+            to=request.workflow,
+            type="response",
+            payload=msgspec.to_builtins(result),
+            metadata={},
+            at_ms=1,
+        )
+        subject = subjects.workflow_in(request.workflow, request.shard)
+        await self.bus.publish(subject, message, dedup_id=f"{message.id}", confirm=True)
+        delivery.ack()
+
+
+@dataclass
+class Desk:
+    store: DoubtfulStore
+    bus: LossyBus
+    worker: Worker
+    orchestrator: Orchestrator
+
+    async def start(self, input=None) -> ExecutionId:
+        return (await self.orchestrator.start(TENANT, WORKFLOW, input, timeout_ms=None)).execution
+
+    async def ended(self, execution: ExecutionId) -> ExecutionState:
+        state = await self.orchestrator.wait(TENANT, execution, lambda state: state.ended, within_s=15)
+        assert state.ended, state
+        return state
+
+    async def story(self, execution: ExecutionId) -> list[type]:
+        stored = await self.store.read(TENANT, execution)
+        assert [event.version for event in stored] == list(range(1, len(stored) + 1))
+        return [type(event.event) for event in stored]
+
+
+@pytest.fixture
+def desk(nats, tmp_path: Path):
+    @asynccontextmanager
+    async def opened(*, working: bool = True) -> AsyncIterator[Desk]:
+        clock = SystemClock()
+        ids = UlidSource(clock.now_ms)
+
+        async def program_of(tenant, workflow):
+            return Line()
+
+        async with database(f"sqlite:///{tmp_path}/agentflow.db") as db, jetstream(nats.url, name="test") as bus:
+            await upgrade(db)
+            store, lossy, worker = DoubtfulStore(SqlEventStore(db)), LossyBus(bus), Worker(bus, ids)
+            orchestrator = Orchestrator(
+                store=store,
+                bus=lossy,
+                program_of=program_of,
+                clock=clock,
+                ids=ids,
+                chance=lambda: 0.5,
+                shards=16,
+                owned=range(16),
+                ack_wait_s=2,
+                resend_after_s=0.5,
+            )
+            async with orchestrator.running():
+                if working:
+                    await bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), worker.receive)
+                yield Desk(store, lossy, worker, orchestrator)
+
+    return opened
+
+
+async def completes_with_each_outcome_once(desk: Desk, execution: ExecutionId) -> None:
+    assert (await desk.ended(execution)).status is Status.COMPLETED
+    assert Counter(await desk.story(execution))[StepSucceeded] == 2
+    assert (await desk.story(execution))[-1] is ExecutionCompleted
+
+
+async def test_an_execution_is_driven_to_its_end(desk):
+    async with desk() as here:
+        execution = await here.start({"n": 1})
+
+        await completes_with_each_outcome_once(here, execution)
+        assert (await here.ended(execution)).output == {"n": 1}
+        keys = {request.effect_key for request in here.worker.ran}
+        assert keys == {f"acme/{execution}/first", f"acme/{execution}/second"}
+
+
+async def test_a_start_whose_commit_got_no_answer_still_runs_to_its_end(desk):
+    async with desk() as here:
+        seen: list[ExecutionId] = []
+
+        def lose_the_first(batch):
+            seen.extend(new.execution for new in batch)
+            return "after"
+
+        here.store.lose = lose_the_first
+        with pytest.raises(Unavailable):
+            await here.start()
+
+        await completes_with_each_outcome_once(here, seen[0])
+
+
+async def test_a_start_that_was_never_committed_leaves_nothing_behind(desk):
+    async with desk() as here:
+        seen: list[ExecutionId] = []
+
+        def refuse_the_first(batch):
+            seen.extend(new.execution for new in batch)
+            return "before"
+
+        here.store.lose = refuse_the_first
+        with pytest.raises(Unavailable):
+            await here.start()
+        after = await here.start()
+
+        await completes_with_each_outcome_once(here, after)
+        with pytest.raises(ExecutionNotFound):
+            await here.orchestrator.state(TENANT, seen[0])
+        assert {request.execution_id for request in here.worker.ran} == {after}
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+async def test_a_result_whose_commit_got_no_answer_is_recorded_once(desk, how):
+    async with desk() as here:
+
+        def lose_the_first_result(batch):
+            return how if any(isinstance(event, StepSucceeded) for new in batch for event in new.events) else None
+
+        here.store.lose = lose_the_first_result
+        execution = await here.start()
+
+        await completes_with_each_outcome_once(here, execution)
+
+
+async def test_a_step_that_the_bus_lost_is_sent_again(desk):
+    async with desk() as here:
+        here.bus.losing = 2
+
+        execution = await here.start()
+
+        await completes_with_each_outcome_once(here, execution)
+
+
+async def test_a_wiped_bus_costs_time_but_no_execution(desk, nats):
+    async with desk(working=False) as here:
+        execution = await here.start()
+        await eventually(lambda: _waiting(here.bus), within_s=5)
+
+        await nats.restart(wipe=True)
+        mailbox = subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2)
+
+        async def subscribed() -> bool:
+            try:
+                await here.bus.subscribe(mailbox, here.worker.receive)
+            except Unavailable:
+                return False
+            return True
+
+        await eventually(subscribed, within_s=10)
+        await completes_with_each_outcome_once(here, execution)
+
+
+async def _waiting(bus: LossyBus) -> bool:
+    return (await bus.backlog(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2))).waiting == 1
+
+
+async def test_what_was_open_is_taken_up_by_the_next_owner(desk):
+    async with desk(working=False) as here:
+        here.bus.losing = 10  # the first owner commits, and dies before anything is sent
+        execution = await here.start()
+
+    async with desk() as here:
+        await completes_with_each_outcome_once(here, execution)
+
+
+async def test_a_second_writer_makes_the_owner_read_again_and_go_on(desk):
+    async with desk(working=False) as here:
+        execution = await here.start()
+        state = await here.orchestrator.state(TENANT, execution)
+        first = state.in_flight["first"]
+        stolen = StepSucceeded(first.at_ms, first.path, 1, "by another owner", WorkerId("wrk_2"), 1, 2)
+        after = StepScheduled(first.at_ms, StepPath("second"), "second", 1, AGENT, None, 60_000)
+        elsewhere = NewEvents(execution, TENANT, 0, state.version, (stolen, after), state)
+        await here.store.append([elsewhere])
+
+        with pytest.raises(VersionConflict):
+            await here.store.append([elsewhere])
+        await here.bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), here.worker.receive)
+
+        await completes_with_each_outcome_once(here, execution)
+
+
+async def test_a_step_too_large_to_send_fails_at_once_with_the_reason(desk):
+    async with desk() as here:
+        execution = await here.start({"text": "x" * 2_000_000})
+
+        state = await here.ended(execution)
+
+        assert state.status is Status.FAILED
+        assert isinstance(state.fault, StepFault)
+        assert state.fault.code == "not_sendable"
+
+
+async def test_an_execution_of_another_tenant_does_not_exist(desk):
+    async with desk() as here:
+        execution = await here.start()
+
+        with pytest.raises(ExecutionNotFound):
+            await here.orchestrator.state(TenantId("other"), execution)
