@@ -14,7 +14,7 @@ from agentflow.workflow.suggest import did_you_mean
 from planners.expressions.bounds import MACROS, TooCostly, is_macro, refuse_costly
 from planners.expressions.engine import DYN, Compiled, Refusal, compile_text
 from planners.expressions.lexer import NamePath, Token, name_paths, offset_of, tokens
-from planners.expressions.scope import RESERVED, RESERVED_FOR_LATER, Scope
+from planners.expressions.scope import RESERVED, Scope
 
 _FUNCTIONS = (
     "size", "len", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string",
@@ -80,8 +80,8 @@ class _Checker:
     def _declare(self, path: NamePath, *, hidden: bool) -> None:
         """Declare what is known along a path; say so where a closed shape has no such field."""
         root = path.parts[0]
-        output = self._scope.output
-        if root not in RESERVED and (output is None or root not in output.fields or root in RESERVED_FOR_LATER):
+        scope = self._scope
+        if root not in RESERVED and root not in scope.locals and root not in getattr(scope.output, "fields", ()):
             return  # the checker knows better whether it is a name at all
         shape = self._scope.root(root)
         for depth in range(1, len(path.parts) + 1):
@@ -132,8 +132,6 @@ class _Checker:
         if root == "error":
             hint = "Use it in the input of a state that on_error leads to; a field of that name is `output.error`."
             return Fault("There is no `error` here.", hint, start)
-        if root in RESERVED_FOR_LATER:
-            return Fault(f"`{root}` is not supported yet.", f"A field of that name is `output.{root}`.", start)
         if self._scope.output is None:
             inputs = self._scope.input.fields
             hint = f"Did you mean `input.{root}`?" if root in inputs else "The first state sees `input` and `workflow`."

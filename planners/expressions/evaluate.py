@@ -6,7 +6,7 @@ is nothing but a name (`input.ticket`) is read directly and its value passes thr
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -111,7 +111,20 @@ def _root(name: str, facts: Facts, wanted: _Wanted) -> Any:
         case "error":
             error = facts.error
             return None if error is None else {"code": error.code, "message": error.message}
+        case "vars":
+            return _picked(facts.vars, wanted)
+        case "env":
+            return _picked(facts.env, wanted)
+    if name in facts.locals:
+        return facts.locals[name]
     return facts.output.get(name, _MISSING) if isinstance(facts.output, dict) else _MISSING
+
+
+def _picked(values: Mapping[str, Any], wanted: _Wanted) -> dict[str, Any]:
+    """The engine takes no mapping but a `dict`, and needs only what is named."""
+    if isinstance(values, dict):
+        return values
+    return {name: values[name] for name in (values if wanted is None else wanted) if name in values}
 
 
 def _wanted(paths: Sequence[Sequence[str]]) -> dict[str, _Wanted]:

@@ -18,8 +18,8 @@ from agentflow.workflow.load import LoadedWorkflow
 from agentflow.workflow.model import Fsm, RetryRule, State, Transition
 from agentflow.workflow.source_map import Path, path_text
 from agentflow.workflow.validate import machine_problems
-from planners.expressions.check import Fault
-from planners.expressions.evaluate import Expression, compile_expression
+from planners.expressions.conditions import compile_condition
+from planners.expressions.evaluate import Expression
 from planners.expressions.lexer import line_and_column
 from planners.expressions.scope import Scope
 from planners.expressions.shapes import ANYTHING, Shape, shape_of
@@ -146,20 +146,6 @@ class _Before:
                     self.by_success[target].append(name)
             if state.on_error is not None:
                 self.by_error.add(state.on_error)
-
-
-def compile_condition(text: str, scope: Scope) -> tuple[Expression | None, list[Fault]]:
-    if text.lstrip().startswith("${"):
-        return None, [Fault("A condition is an expression already.", "Write it without `${` and `}`.")]
-    if text.lstrip().startswith("$"):
-        hint = "Write it in CEL, such as `output.confidence >= 0.8`."
-        return None, [Fault("JSONPath conditions are not supported yet.", hint)]
-    expression, checked = compile_expression(text, scope)
-    if checked.faults or checked.type in ("bool", "dyn"):
-        return expression, list(checked.faults)
-    return None, [
-        Fault(f"A condition must be true or false; this is of type {checked.type}.", "Compare it to something.")
-    ]
 
 
 def _retry(rule: RetryRule | None) -> Retry:

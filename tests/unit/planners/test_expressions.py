@@ -1,5 +1,7 @@
 """Conditions: what is refused before anything runs, and what they give when it does."""
 
+from types import MappingProxyType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from agentflow.execution.events import WorkflowRef
 from agentflow.ids import WorkflowId
 from planners.expressions.evaluate import compile_expression
 from planners.expressions.scope import Facts, Scope
-from planners.expressions.shapes import ANYTHING, shape_of
+from planners.expressions.shapes import ANYTHING, Shape, record, shape_of
 
 PIECES = (
     "input", ".severity", ".tags", "steps", ".classify", ".output", "a", "b", ".a", " == ", " && ", "1", "'x'",
@@ -217,7 +219,6 @@ def test_what_fits_the_schema_compiles(text):
         ("", 0, "The expression is empty.", ""),
         ("  // only a comment", 0, "The expression is empty.", ""),
         ("import == 1", 0, "reserved identifier", ""),
-        ("vars.x == 1", 0, "`vars` is not supported yet.", "`output.vars`"),
         ("type == 'refund'", 5, "`==` does not take", "`output.type`"),
     ],
 )
@@ -230,6 +231,61 @@ def test_what_is_wrong_is_found_before_it_runs(text, offset, message, hint):
     assert found[0][0] == offset
     assert message in found[0][1]
     assert hint in found[0][2]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("vars.count", 2),
+        ("vars.count + 1", 3),
+        ("has(vars.count) && !has(vars.other)", True),
+        ("vars.map(key, key)", ["count"]),
+        ("env.REGION", "eu"),
+        ("env.REGION == 'eu' && vars.count > 1", True),
+        ("item.id", 7),
+        ("item.id == 7 && index == 0", True),
+        ("status", "the local's"),
+        ("output.status + ' and ' + status", "the field's and the local's"),
+        ("field", "of the output"),
+    ],
+)
+@pytest.mark.parametrize("mapping", [dict, MappingProxyType])
+def test_variables_the_environment_and_locals_are_in_scope(text, value, mapping):
+    scope = Scope(env=["REGION"], locals={"item": ANYTHING, "index": Shape("int"), "status": Shape("string")})
+    now = Facts(
+        None, {"field": "of the output", "status": "the field's"}, {}, WORKFLOW,
+        vars=mapping({"count": 2}),
+        env=mapping({"REGION": "eu"}),
+        locals={"item": {"id": 7}, "index": 0, "status": "the local's"},
+    )  # fmt: skip
+
+    assert compiled(text, scope).value(now) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("env.REGOIN == 'eu'", "`env` has no field `REGOIN`.", "Did you mean `REGION`?"),
+        ("env.REGION > 3", "`>` does not take (string, int).", ""),
+        ("vars.cuont == 1", "`vars` has no field `cuont`.", "Did you mean `count`?"),
+        ("idx > 1", "The previous step's output has no field `idx`.", "Did you mean `index`?"),
+        ("index == 'x'", "`==` does not take (int, string).", ""),
+    ],
+)
+def test_what_is_known_of_variables_environment_and_locals_is_checked(text, message, hint):
+    scope = Scope(
+        output=record(), vars=record(count=Shape("int")), env=["REGION"], locals={"index": Shape("int")}
+    )  # fmt: skip
+
+    ((_, found, said),) = faults_of(text, scope)
+
+    assert found == message
+    assert hint in said
+
+
+def test_an_environment_whose_names_are_not_known_may_hold_any():
+    assert isinstance(compiled("env.ANY == 'x'").holds(facts()), StepFault)
+    assert compiled("env.ANY == 'x'").holds(Facts(None, None, {}, WORKFLOW, env={"ANY": "x"})) is True
 
 
 def test_several_faults_are_found_at_once():
