@@ -33,6 +33,7 @@ STEPS_PER_DECISION_MAX = 1_000  # a program that asks for more at once is loopin
 COMMIT_BATCH_MAX = 512  # messages decided in one transaction: keeps the longest commit short
 COMMIT_QUEUE_MAX = 8_192  # starts waiting for a commit; beyond it the API answers 503 instead of growing
 INBOX_IN_FLIGHT_MAX = 4_096  # results delivered to a shard owner and not yet acked
+ANSWERS_AT_ONCE_MAX = 256  # requests over the bus being answered; more wait in NATS, not in our memory
 AGENT_CONCURRENCY_DEFAULT = 64
 AGENT_CONCURRENCY_MAX = 4_096
 EVENTS_PAGE_MAX = 1_000

@@ -4,7 +4,7 @@ Adapters: `agentflow.bus.nats_jetstream` (MessageBus), `control_plane.storage` (
 passes the contract suite of its port in tests/contract.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -120,6 +120,22 @@ class MessageBus(Protocol):
         ...
 
     async def listen(self, subject: str, handler: Callable[[bytes], None]) -> Subscription: ...
+
+    async def request(self, subject: str, payload: bytes, *, within_s: float) -> bytes:
+        """Ask whoever answers this subject now. Nothing is stored: without an answer nobody knows what became of it.
+
+        Raises `BusUnavailable` when nobody answers, at once where nobody listens.
+        """
+        ...
+
+    async def answer(
+        self, subject: str, handler: Callable[[bytes], Awaitable[bytes]], *, group: str = ""
+    ) -> Subscription:
+        """Answer requests, several at a time; those who name the same group share them.
+
+        A handler that raises leaves its request unanswered.
+        """
+        ...
 
 
 class NewEvents(msgspec.Struct, frozen=True):

@@ -155,6 +155,44 @@ class JetStreamBus:
         except nats.errors.Error as error:
             raise BusUnavailable(str(error)) from None
 
+    async def request(self, subject: str, payload: bytes, *, within_s: float) -> bytes:
+        if not self._connection.is_connected:
+            raise BusUnavailable("the connection is down")
+        try:
+            return (await cancellable(self._connection.request(subject, payload, timeout=within_s))).data
+        except nats.errors.NoRespondersError:
+            raise BusUnavailable(f"nobody answers {subject}") from None
+        except (nats.errors.Error, TimeoutError):
+            raise BusUnavailable(f"no answer on {subject} within {within_s:g} s") from None
+
+    async def answer(
+        self, subject: str, handler: Callable[[bytes], Awaitable[bytes]], *, group: str = ""
+    ) -> Subscription:
+        answering: set[asyncio.Task[None]] = set()
+        room = asyncio.Semaphore(limits.ANSWERS_AT_ONCE_MAX)
+
+        async def give(question: Msg) -> None:
+            try:
+                answer = await handler(question.data)
+                self._send(wire.publication(question.reply, answer))
+            except BusUnavailable:
+                log.debug("bus.answer_unsent", subject=question.subject)  # whoever asked has noticed by now
+            except Exception:
+                log.exception("bus.handler_failed", subject=question.subject)
+            finally:
+                room.release()
+
+        async def asked(question: Msg) -> None:
+            await room.acquire()
+            task = asyncio.create_task(give(question))
+            answering.add(task)
+            task.add_done_callback(answering.discard)
+
+        try:
+            return _Listening(await self._connection.subscribe(subject, queue=group, cb=asked))
+        except nats.errors.Error as error:
+            raise BusUnavailable(str(error)) from None
+
     async def open(self) -> None:
         await self._until_done(self._ensure_streams)
         await self._confirmations.open()

@@ -1,7 +1,7 @@
 """What every `MessageBus` must do, shown on the real server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -326,6 +326,55 @@ class MessageBusContract:
         await bus.publish(subjects.workflow_out("support", 3), event, dedup_id=event.id, confirm=True)
 
         await eventually(lambda: heard == [encode(event)])
+
+    async def test_a_request_is_answered_by_one_of_a_group(self, bus: MessageBus, nats: NatsServer) -> None:
+        answered: list[str] = []
+
+        def answering_as(name: str) -> Callable[[bytes], Awaitable[bytes]]:
+            async def answer(question: bytes) -> bytes:
+                answered.append(name)
+                return b"to " + question
+
+            return answer
+
+        async with jetstream(nats.url, name="another process") as other:
+            await bus.answer("questions.any", answering_as("first"), group="both")
+            await other.answer("questions.any", answering_as("second"), group="both")
+            await other.backlog(mailbox())  # both subscriptions are known to the server
+
+            answers = [await other.request("questions.any", b"%d" % n, within_s=5) for n in range(20)]
+
+        assert answers == [b"to %d" % n for n in range(20)]
+        assert len(answered) == 20
+
+    async def test_a_request_that_nobody_answers_fails_at_once_and_a_lost_one_at_its_deadline(
+        self, bus: MessageBus
+    ) -> None:
+        async def fails(_: bytes) -> bytes:
+            raise RuntimeError("no")
+
+        with pytest.raises(BusUnavailable, match="nobody answers"):
+            await bus.request("questions.nobody", b"", within_s=30)
+
+        await bus.answer("questions.failing", fails)
+        with pytest.raises(BusUnavailable, match="within"):
+            await bus.request("questions.failing", b"", within_s=0.05)
+
+    async def test_a_slow_answer_does_not_hold_up_the_next_one(self, bus: MessageBus) -> None:
+        release = asyncio.Event()
+
+        async def answer(question: bytes) -> bytes:
+            if question == b"slow":
+                await release.wait()
+            return question
+
+        await bus.answer("questions.mixed", answer)
+        slow = asyncio.create_task(bus.request("questions.mixed", b"slow", within_s=10))
+        assert await bus.request("questions.mixed", b"fast", within_s=10) == b"fast"
+        assert not slow.done()
+
+        release.set()
+        assert await slow == b"slow"
 
     async def test_a_message_above_the_limit_is_rejected_with_its_size(self, bus: MessageBus) -> None:
         large = a_message({"text": "x" * limits.BUS_MESSAGE_BYTES_MAX})
