@@ -19,6 +19,11 @@ class ToolCall(msgspec.Struct, frozen=True):
     step: str
     attempt: int
     effect_key: str
+    # This attempt's unix socket to the egress proxy, the only way out; a backend makes it reachable inside, and the
+    # tool finds it in AGENTFLOW_EGRESS. None: there is no way out.
+    egress: str | None = None
+    # The execution's folder; inside it is AGENTFLOW_WORKSPACE, if the profile grants it.
+    workspace: str | None = None
 
 
 class SandboxOutcome(msgspec.Struct, frozen=True):
@@ -30,5 +35,6 @@ class SandboxOutcome(msgspec.Struct, frozen=True):
     output: Any = None
     fault: StepFault | None = None
     exit_code: int | None = None  # negative: the signal that ended it; None: it never came to an end of its own
+    cpu_s: float = 0.0
     max_rss_bytes: int = 0
     logs: str = ""

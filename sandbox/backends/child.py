@@ -97,7 +97,7 @@ def _be_the_tool(document: dict[str, Any], profile: dict[str, Any], results: int
     _when_parent_dies(signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGALRM})
     os.environ.clear()  # noqa: TID251 - the interpreter puts LC_CTYPE there by itself; only grants may stay
-    os.environ.update(profile["environment"])  # noqa: TID251
+    os.environ.update(profile["environment"] | document["given"])  # noqa: TID251
     sys.path[:0] = document["path"]
     if profile["isolation"] == "full":
         _fence_files([*document["path"], *profile["readable"]], [os.curdir, *profile["writable"]])

@@ -108,6 +108,7 @@ class ProcessSandbox:
             output=output,
             fault=fault,
             exit_code=report.exit_code if report else None,
+            cpu_s=report.cpu_s if report else 0.0,
             max_rss_bytes=report.max_rss_bytes if report else 0,
             logs=logs.decode(errors="replace"),
         )
@@ -147,8 +148,16 @@ def _document(call: ToolCall, profile: ExecProfile) -> bytes:
         "attempt": call.attempt,
         "effect_key": call.effect_key,
     }
+    given = {"AGENTFLOW_EGRESS": call.egress, "AGENTFLOW_WORKSPACE": call.workspace}
     return msgspec.json.encode(
-        {"call": call.call, "path": call.path, "input": call.input, "context": context, "profile": profile}
+        {
+            "call": call.call,
+            "path": call.path,
+            "input": call.input,
+            "context": context,
+            "profile": profile,
+            "given": {name: value for name, value in given.items() if value is not None},
+        }
     )
 
 

@@ -229,6 +229,16 @@ async def test_a_function_that_asks_for_its_context_is_told_which_step_it_serves
     }
 
 
+async def test_a_call_may_be_given_a_way_out_and_a_folder_and_finds_both_in_its_environment(sandbox, folder):
+    profile = compile_profile(ToolNeeds("tool"), backend="process", isolation=sandbox.isolation, folder=str(folder))
+    call = msgspec.structs.replace(tool_call(folder, "surroundings", None), egress="/run/e.sock", workspace="/work/1")
+
+    outcome = await sandbox.run(call, profile)
+
+    assert outcome.output["environment"] == {"AGENTFLOW_EGRESS": "/run/e.sock", "AGENTFLOW_WORKSPACE": "/work/1"}
+    assert outcome.cpu_s > 0
+
+
 async def test_what_a_tool_prints_is_its_log_and_not_its_result(run):
     outcome = await run("prints")
 
