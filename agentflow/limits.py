@@ -32,6 +32,7 @@ STEPS_PER_DECISION_MAX = 1_000  # a program that asks for more at once is loopin
 # How much is under way at once.
 COMMIT_BATCH_MAX = 512  # messages decided in one transaction: keeps the longest commit short
 COMMIT_QUEUE_MAX = 8_192  # starts waiting for a commit; beyond it the API answers 503 instead of growing
+COMMIT_QUEUE_TENANT_MAX = 2_048  # of one tenant, so that there is always room for another's
 INBOX_IN_FLIGHT_MAX = 4_096  # results delivered to a shard owner and not yet acked
 ANSWERS_AT_ONCE_MAX = 256  # requests over the bus being answered; more wait in NATS, not in our memory
 AGENT_CONCURRENCY_DEFAULT = 64

@@ -13,7 +13,8 @@ from agentflow import limits
 from agentflow.errors import AgentFlowError, Unavailable
 from agentflow.execution.messages import ExecutionMessage
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId
+from agentflow.ids import ExecutionId, TenantId
+from control_plane.orchestrator.fair_queue import FairQueue
 
 
 class Overloaded(Unavailable):
@@ -37,27 +38,37 @@ class Arrival:
 
 
 class Inbox:
+    """Two lines: what executions under way wait for, in order; and new work, in which tenants take turns."""
+
     def __init__(self) -> None:
         self._arrivals: deque[Arrival] = deque()
+        self._starts: FairQueue[Arrival] = FairQueue()
         self._filled = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._arrivals)
+        return len(self._arrivals) + len(self._starts)
 
     def put(self, arrival: Arrival) -> None:
-        """Always takes it: the sources bound themselves (consumer credit, one timer an execution, `admit`)."""
+        """Always takes it: the sources bound themselves (consumer credit, one timer an execution)."""
         self._arrivals.append(arrival)
         self._filled.set()
 
-    def admit(self, arrival: Arrival) -> None:
-        """The door for new work: refuses instead of growing without bound."""
-        if len(self._arrivals) >= limits.COMMIT_QUEUE_MAX:
-            raise Overloaded(len(self._arrivals))
-        self.put(arrival)
+    def admit(self, tenant: TenantId, arrival: Arrival, *, priority: int = 0) -> None:
+        """The door for new work: refuses instead of growing without bound, and leaves room for other tenants."""
+        if len(self) >= limits.COMMIT_QUEUE_MAX:
+            raise Overloaded(len(self))
+        if self._starts.waiting(tenant) >= limits.COMMIT_QUEUE_TENANT_MAX:
+            raise Overloaded(self._starts.waiting(tenant))
+        self._starts.put(tenant, arrival, priority=priority)
+        self._filled.set()
 
     async def take(self) -> list[Arrival]:
-        while not self._arrivals:
+        """A batch of both lines: neither can keep the other waiting for longer than one commit."""
+        while not len(self):
             self._filled.clear()
             await self._filled.wait()
-        count = min(len(self._arrivals), limits.COMMIT_BATCH_MAX)
-        return [self._arrivals.popleft() for _ in range(count)]
+        starts = min(
+            len(self._starts), max(limits.COMMIT_BATCH_MAX // 2, limits.COMMIT_BATCH_MAX - len(self._arrivals))
+        )
+        others = min(len(self._arrivals), limits.COMMIT_BATCH_MAX - starts)
+        return [self._arrivals.popleft() for _ in range(others)] + [self._starts.take() for _ in range(starts)]

@@ -128,7 +128,7 @@ class Orchestrator:
 
         execution = self._new_id()
         message = Start(self._stamp(), execution, tenant, workflow, input, self._ids.trace(), timeout_ms)
-        self._inbox.admit(Arrival(execution, message, settled, refused))
+        self._inbox.admit(tenant, Arrival(execution, message, settled, refused))
         return await committed
 
     async def state(self, tenant: TenantId, execution: ExecutionId) -> ExecutionState:
