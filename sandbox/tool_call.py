@@ -9,10 +9,32 @@ from agentflow.ids import ExecutionId
 from sandbox.policy import Isolation
 
 
-class ToolCall(msgspec.Struct, frozen=True):
-    """One call of `module:function`, importable from `path`. The rest reaches the tool as its `context`."""
+class Command(msgspec.Struct, frozen=True):
+    """An executable: the input as JSON on its stdin, the output as JSON on its stdout, its log on stderr."""
 
-    call: str
+    argv: tuple[str, ...]
+
+
+class Container(msgspec.Struct, frozen=True):
+    """A command in an image of its own, which is named by digest."""
+
+    image: str
+    argv: tuple[str, ...] = ()  # empty: what the image says
+
+
+class WasmModule(msgspec.Struct, frozen=True):
+    """A WASM file, run by the `wasm` backend only."""
+
+    file: str
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call: a text names a Python `module:function`, importable from `path`.
+
+    The rest reaches the function as its `context`. Commands, containers and WASM modules find `path` unused.
+    """
+
+    call: str | Command | Container | WasmModule
     path: tuple[str, ...]
     input: Any
     execution_id: ExecutionId
@@ -24,6 +46,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     egress: str | None = None
     # The execution's folder; inside it is AGENTFLOW_WORKSPACE, if the profile grants it.
     workspace: str | None = None
+    # Two tenants never share a sandbox, not even one after the other.
+    tenant: str = "default"
 
 
 class SandboxOutcome(msgspec.Struct, frozen=True):
@@ -38,3 +62,6 @@ class SandboxOutcome(msgspec.Struct, frozen=True):
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
     logs: str = ""
+    backend: str = "process"
+    # The fences that really stood, for the audit record
+    layers: tuple[str, ...] = ()

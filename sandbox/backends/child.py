@@ -48,7 +48,7 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     if profile["isolation"] == "full":
-        _enter_namespaces(network=profile["network"])
+        _enter_namespaces()
     # After the namespaces: gaining credentials in a new one makes the kernel forget this wish.
     _when_parent_dies(signal.SIGTERM)
     if os.getppid() != parent:  # it died before we wished
@@ -182,10 +182,10 @@ def _limit(profile: dict[str, Any]) -> None:
         resource.setrlimit(kind, (allowed, allowed))
 
 
-def _enter_namespaces(*, network: bool) -> None:
-    """New process ids, IPC and (unless granted) network: an empty one, whose loopback is down too."""
+def _enter_namespaces() -> None:
+    """New process ids, IPC and network: an empty one, whose loopback is down too."""
     user, group = os.getuid(), os.getgid()
-    wanted = _CLONE_NEWPID | _CLONE_NEWIPC | (0 if network else _CLONE_NEWNET)
+    wanted = _CLONE_NEWPID | _CLONE_NEWIPC | _CLONE_NEWNET
     if user != 0:
         wanted |= _CLONE_NEWUSER  # what lets an ordinary user make the others
     _checked(_libc.unshare(wanted))
@@ -263,7 +263,7 @@ def _checked(result: int) -> int:
 def _probe() -> None:
     """Try every wall once, as a call would; exit 0 if all of them stand."""
     try:
-        _enter_namespaces(network=False)
+        _enter_namespaces()
         if (tool := os.fork()) == 0:
             try:
                 _fence_files([], [os.curdir])

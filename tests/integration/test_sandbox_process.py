@@ -380,17 +380,18 @@ asyncio.run(main())
         psutil.Process(pid).kill()
 
 
-async def test_there_is_no_network_unless_it_is_granted(run, fully_isolated):
+async def test_there_is_no_network_not_even_where_a_domain_is_granted(run, fully_isolated):
+    """A granted domain is reached through the egress proxy only."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
         denied = await run("connects", {"port": port})
-        granted = await run("connects", {"port": port}, permissions=("network",))
+        granted = await run("connects", {"port": port}, permissions=("network.http:*",))
 
-    assert denied.fault is not None
-    assert denied.fault.code == "tool_error"
-    assert "unreachable" in denied.fault.message
-    assert granted.output == "connected"
+    for outcome in (denied, granted):
+        assert outcome.fault is not None
+        assert outcome.fault.code == "tool_error"
+        assert "unreachable" in outcome.fault.message
 
 
 async def test_files_are_closed_but_for_the_tools_own_folder_and_what_is_granted(run, fully_isolated, folder, tmp_path):

@@ -223,7 +223,7 @@ async def test_a_killed_workers_step_is_done_by_the_next_one(nats, agents_file, 
         ("kind: Agents", "AF1301", "1:1"),
         ("apiVersion: agentflow/v1\nkind: Agents\n", "AF1302", "AF_AGENTS_FILE"),
         (AGENTS.replace("town:greet", "town:missing"), "AF1303", "greeter"),
-        (AGENTS.replace('"town_tools:count"', '"town_tools:count", permissions: [db.read]'), "AF1402", "db.read"),
+        (AGENTS.replace('"town_tools:count"', '"town_tools:count", permissions: [network]'), "AF1402", "network"),
     ],
     ids=["none", "broken", "empty", "not importable", "permission"],
 )
