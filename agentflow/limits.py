@@ -59,4 +59,5 @@ DATABASE_READERS_MAX = 8  # connections for what callers ask; commits have their
 DATABASE_SYSTEM_READERS_MAX = 4  # PostgreSQL only: connections that read across tenants (recovery, projections)
 DATABASE_WRITERS_MAX = 4  # PostgreSQL only: SQLite has one writer by nature
 PROGRAMS_CACHED_MAX = 512  # compiled workflows kept ready; a missing one costs one query and one compilation
+NEWEST_VERSION_KNOWN_S = 1.0  # a version registered by another replica is the newest here after this at the latest
 SUGGESTION_NAMES_MAX = 1_000  # names looked through for "did you mean"

@@ -22,3 +22,6 @@ class Recent(Generic[T]):
         if len(self._kept) > self._size_max:
             self._kept.popitem(last=False)
         return value
+
+    def drop(self, key: str) -> None:
+        self._kept.pop(key, None)

@@ -16,7 +16,7 @@ from agentflow.errors import Bug, Conflict, Invalid, NotFound, Problem
 from agentflow.execution.events import WorkflowRef
 from agentflow.execution.program import Program
 from agentflow.ids import TenantId, UlidSource, WorkflowId
-from agentflow.limits import PROGRAMS_CACHED_MAX, SUGGESTION_NAMES_MAX
+from agentflow.limits import NEWEST_VERSION_KNOWN_S, PROGRAMS_CACHED_MAX, SUGGESTION_NAMES_MAX
 from agentflow.workflow.durations import parse_duration
 from agentflow.workflow.load import InvalidWorkflow, read
 from agentflow.workflow.model import Workflow
@@ -112,6 +112,10 @@ class WorkflowRegistry:
         # Both by digest: the content decides, so an entry is right for ever.
         self._programs: Recent[Program] = Recent(PROGRAMS_CACHED_MAX)
         self._schemas: Recent[InputSchema] = Recent(PROGRAMS_CACHED_MAX)
+        # By tenant and reference. A version never changes; which one is the newest does, so that is only believed
+        # for a moment, or until one is registered here.
+        self._versions: Recent[RegisteredWorkflow] = Recent(PROGRAMS_CACHED_MAX)
+        self._newest: Recent[tuple[float, RegisteredWorkflow]] = Recent(PROGRAMS_CACHED_MAX)
 
     async def register(self, tenant: TenantId, text: str) -> tuple[RegisteredWorkflow, bool]:
         """The workflow, and whether it is new. Sending the same content again changes nothing."""
@@ -133,20 +137,34 @@ class WorkflowRegistry:
         if stored.digest != candidate.digest:
             raise VersionTaken(candidate.name, candidate.version)
         self._programs.keep(compiled.digest, compiled.program)
+        self._newest.drop(_key(tenant, stored.name))
         return stored, stored.id == candidate.id
 
     async def find(self, tenant: TenantId, reference: str) -> RegisteredWorkflow:
         """By `wf_…`, by `name@1.2.0`, or by `name`, which means its newest release."""
+        key = _key(tenant, reference)
+        if _ID.fullmatch(reference) or "@" in reference:
+            return self._versions.get(key) or await self._find_version(tenant, reference)
+        now_s = self._clock.monotonic_s()
+        known = self._newest.get(key)
+        if known is not None and now_s - known[0] < NEWEST_VERSION_KNOWN_S:
+            return known[1]
+        if known is not None:
+            self._newest.keep(key, (now_s, known[1]))  # one caller asks; the others need not
+        found = await self._store.latest(tenant, reference)
+        if found is None:
+            raise WorkflowNotFound(reference, hint=await self._suggestion(tenant, reference))
+        return self._newest.keep(key, (now_s, found))[1]
+
+    async def _find_version(self, tenant: TenantId, reference: str) -> RegisteredWorkflow:
         name, at, version = reference.partition("@")
-        if _ID.fullmatch(reference):
-            found = await self._store.get(tenant, WorkflowId(reference))
-        elif at:
+        if at:
             found = await self._store.named(tenant, name, version)
         else:
-            found = await self._store.latest(tenant, name)
+            found = await self._store.get(tenant, WorkflowId(reference))
         if found is None:
             raise WorkflowNotFound(reference, hint=await self._suggestion(tenant, name))
-        return found
+        return self._versions.keep(_key(tenant, reference), found)
 
     async def _suggestion(self, tenant: TenantId, name: str) -> str:
         known = await self._store.list(tenant, name=name, limit=_VERSIONS_SHOWN)
@@ -187,6 +205,10 @@ class WorkflowRegistry:
         accepts = self._schemas.get(workflow.digest) or self._schemas.keep(workflow.digest, compile_schema(schema))
         if problems := input_problems(accepts, input):
             raise InvalidInput(workflow.name, problems)
+
+
+def _key(tenant: TenantId, reference: str) -> str:
+    return f"{tenant}/{reference}"
 
 
 def _compiled(text: str) -> CompiledWorkflow:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from agentflow import limits
 from agentflow.clock import ControlledClock
 from agentflow.errors import Bug
 from agentflow.execution.events import WorkflowRef
@@ -45,8 +46,8 @@ async def db(database_dsn: str) -> AsyncIterator[Database]:
         yield opened
 
 
-def new_registry(db: Database) -> WorkflowRegistry:
-    clock = ControlledClock()
+def new_registry(db: Database, clock: ControlledClock | None = None) -> WorkflowRegistry:
+    clock = clock or ControlledClock()
     return WorkflowRegistry(SqlWorkflows(db), ids=UlidSource(clock.now_ms), clock=clock)
 
 
@@ -192,3 +193,30 @@ async def test_an_input_schema_that_does_not_work_is_refused_with_its_line_and_n
     assert ("spec.input.properties.ticket.type", line, text.index("string") + 1) in places
     assert any("nowhere" in problem.message for problem in refused.value.problems)  # both in one answer
     assert await registry.count(ACME) == 0
+
+
+async def test_a_version_registered_by_another_replica_is_the_newest_here_after_a_moment(db: Database) -> None:
+    clock = ControlledClock()
+    here, elsewhere = new_registry(db, clock), new_registry(db)
+    await here.register(ACME, definition(version="1.0.0"))
+    assert (await here.find(ACME, "support")).version == "1.0.0"
+
+    await elsewhere.register(ACME, definition(version="1.1.0"))
+    await clock.advance(limits.NEWEST_VERSION_KNOWN_S)
+
+    assert (await here.find(ACME, "support")).version == "1.1.0"
+
+
+async def test_a_version_registered_here_is_the_newest_at_once(registry: WorkflowRegistry) -> None:
+    for version in ("1.0.0", "1.0.1", "1.2.0"):
+        await registry.register(ACME, definition(version=version))
+        assert (await registry.find(ACME, "support")).version == version
+
+
+async def test_what_is_kept_ready_of_one_tenant_is_not_found_by_another(registry: WorkflowRegistry) -> None:
+    workflow, _ = await registry.register(ACME, definition())
+    for reference in ("support", "support@1.0.0", workflow.id):
+        await registry.find(ACME, reference)
+
+        with pytest.raises(WorkflowNotFound):
+            await registry.find(OTHER, reference)
