@@ -22,6 +22,10 @@ REQUEST_BYTES_MAX = 4 * 1024 * 1024
 BUS_MESSAGE_BYTES_MAX = 1024 * 1024
 PAYLOAD_BYTES_MAX = 512 * 1024
 
+# What is too large to travel or to stay in the history goes to the artifact store and is fetched where it is needed.
+CLAIM_CHECK_BYTES = 256 * 1024
+ARTIFACT_BYTES_MAX = 64 * 1024**3  # no value anyone computes with: a stream that never ends
+
 # How hard we try.
 STEP_ATTEMPTS_MAX = 100
 RETRY_DELAY_MS_MAX = 24 * 3600 * 1000

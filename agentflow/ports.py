@@ -1,16 +1,17 @@
 """What the services need from the outside, as Protocols named for the need, and the errors they may raise.
 
-Adapters: `agentflow.bus.nats_jetstream` (MessageBus), `control_plane.storage` (EventStore). Every adapter
-passes the contract suite of its port in tests/contract.
+Adapters: `agentflow.bus.nats_jetstream` (MessageBus), `control_plane.storage` (EventStore),
+`agentflow.artifacts` (ArtifactStore). Every adapter passes the contract suite of its port in tests/contract.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from agentflow.contracts.artifact import ArtifactRef
 from agentflow.contracts.message import Message
-from agentflow.errors import Conflict, Unavailable
+from agentflow.errors import Conflict, NotFound, Rejected, Unavailable
 from agentflow.execution.events import Event
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
@@ -174,4 +175,94 @@ class EventStore(Protocol):
 
     async def open_executions(self, shards: Sequence[int]) -> Sequence[ExecutionId]:
         """Executions of these shards that have not ended: what a new owner takes up."""
+        ...
+
+
+class Shelf(msgspec.Struct, frozen=True):
+    """Whose artifacts: all of a shelf goes when its owner (an execution) goes. A tenant's shelves are its own."""
+
+    tenant: str
+    owner: str
+
+
+class ShelfUse(msgspec.Struct, frozen=True):
+    shelf: Shelf
+    artifacts: int
+    bytes: int  # as kept: compressed
+    newest_ms: int
+
+
+class ArtifactsUnavailable(Unavailable):
+    code = "AF2601"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The artifact store did not answer: {reason}.",
+            hint="Check that AF_ARTIFACTS_URL names a folder or bucket that this process can read and write.",
+        )
+
+
+class ArtifactLost(NotFound):
+    code = "AF1601"
+
+    def __init__(self, shelf: Shelf, ref: ArtifactRef) -> None:
+        super().__init__(
+            f"A value of {ref.bytes} bytes that belongs to {shelf.owner} is not in the artifact store ({ref.sha256}).",
+            hint="Give the control plane and every worker the same AF_ARTIFACTS_URL; else restore it from a backup.",
+        )
+
+
+class ArtifactDamaged(Rejected):
+    code = "AF1602"
+
+    def __init__(self, shelf: Shelf, sha256: str, reason: str) -> None:
+        super().__init__(
+            f"A value that belongs to {shelf.owner} is damaged in the artifact store ({sha256}): {reason}.",
+            hint="Restore it from a backup; a step that made it makes it again when it is retried.",
+        )
+
+
+class ArtifactTooLarge(Rejected):
+    code = "AF1603"
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(
+            f"An artifact may have {bytes_max} bytes, and this one has more.",
+            hint="Store it elsewhere and pass its address on.",
+        )
+
+
+class InvalidArtifactName(Rejected):
+    code = "AF1604"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name[:200]!r} cannot be part of an artifact's name.",
+            hint="Tenants and owners have up to 128 letters, digits, dots, dashes and underscores, no dot first.",
+        )
+
+
+class ArtifactStore(Protocol):
+    """Content by its hash, kept once on each shelf. Raises `ArtifactsUnavailable` where it cannot be reached."""
+
+    async def put(self, shelf: Shelf, content: bytes | AsyncIterable[bytes]) -> ArtifactRef:
+        """Durable when this returns. A stream is never held whole."""
+        ...
+
+    async def get(self, shelf: Shelf, ref: ArtifactRef) -> bytes:
+        """Exactly what was put. Raises `ArtifactLost` or `ArtifactDamaged`, and gives nothing else back."""
+        ...
+
+    def stream(self, shelf: Shelf, ref: ArtifactRef) -> AsyncIterator[bytes]:
+        """The same in chunks. Only who has taken the last one has the right bytes; before it may raise."""
+        ...
+
+    async def drop(self, shelf: Shelf) -> int:
+        """Remove all of it; returns how many bytes that freed. A shelf that is not there is empty."""
+        ...
+
+    async def shelves(self, tenant: str | None = None) -> Sequence[ShelfUse]: ...
+
+    async def reseal(self, shelf: Shelf) -> int:
+        """Encrypt anew what is not under the newest key; returns how many artifacts that were."""
         ...

@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from agentflow.encryption.keyring import InvalidKeys, KeyRing, parse_keys
 from agentflow.errors import Invalid, Problem
 from agentflow.limits import ACK_WAIT_S, DRAIN_S, PROBLEMS_SHOWN_MAX, RESEND_AFTER_S
 from agentflow.workflow.document import read
@@ -24,6 +25,7 @@ from agentflow.workflow.suggest import did_you_mean
 _PREFIX = "AF_"
 _FILE_VARIABLE = "AF_CONFIG_FILE"
 _FILE_DEFAULT = Path("agentflow.yaml")
+_SECRET = frozenset({"encryption_keys"})
 _NO_AUTHENTICATION = "Use 127.0.0.1 or localhost: the API has no authentication yet, so it may not face a network."
 
 
@@ -94,6 +96,45 @@ def _sandbox(name: str) -> str:
     return name
 
 
+def _artifacts(url: str) -> str:
+    shapes = "Write file:///path/to/folder or s3://bucket/prefix (?endpoint=https://… for a server of your own)."
+    parts = urlsplit(url)
+    if parts.scheme not in ("file", "s3"):
+        _refuse("must be a file or s3 address", shapes)
+    if parts.username is not None or parts.password is not None:
+        _refuse("must hold no credentials: boto3 finds them where it always does", shapes)
+    if parts.scheme == "file":
+        if parts.netloc or parts.path in ("", "/") or parts.query:
+            _refuse("must name a folder of this machine, as file:///folder", shapes)
+        return url
+    options = parse_qs(parts.query, keep_blank_values=True)
+    endpoint = options.pop("endpoint", ["http://any"])[0]
+    options.pop("region", None)
+    if not parts.netloc or options or ".." in parts.path.split("/"):
+        _refuse("must name a bucket, and nothing but endpoint and region after `?`", shapes)
+    if not endpoint.startswith(("http://", "https://")) or not _host_of(endpoint):
+        _refuse("must have an http or https address as its endpoint", shapes)
+    return url
+
+
+def _keys(text: str) -> str:
+    try:
+        parse_keys(text)
+    except InvalidKeys as error:
+        _refuse(f"cannot be used: {error.reason}", error.hint)
+    return text
+
+
+def _keys_file(path: Path) -> Path:
+    try:
+        parse_keys(path.read_text(encoding="utf-8"))
+    except InvalidKeys as error:
+        _refuse(f"cannot be used: {error.reason}", error.hint)
+    except (OSError, UnicodeDecodeError) as error:
+        _refuse("cannot be read" + (f": {error.strerror}" if isinstance(error, OSError) else ""), "Check the path.")
+    return path
+
+
 def _host_of(url: str) -> str | None:
     try:
         parts = urlsplit(url)
@@ -113,6 +154,10 @@ def _home_path(path: Path) -> Path:
 
 def _default_dsn(given: dict[str, Any]) -> str:
     return f"sqlite:///{given['home'] / 'agentflow.db'}"
+
+
+def _default_artifacts(given: dict[str, Any]) -> str:
+    return f"file://{quote(str((given['home'] / 'artifacts').absolute()))}"
 
 
 def _default_api_url(given: dict[str, Any]) -> str:
@@ -136,6 +181,15 @@ class Settings(BaseModel):
 
     db_dsn: Annotated[str, AfterValidator(_database)] = Field(default_factory=_default_dsn)
     """The database: sqlite:///file or postgres://user:password@host:port/database."""
+
+    artifacts_url: Annotated[str, AfterValidator(_artifacts)] = Field(default_factory=_default_artifacts)
+    """Where large values are kept: file:///folder or s3://bucket/prefix, the same for control plane and workers."""
+
+    encryption_keys: Annotated[str, AfterValidator(_keys)] | None = None
+    """Keys for what is stored encrypted, as id:base64 with commas between; the first one encrypts."""
+
+    encryption_keys_file: Annotated[Path, AfterValidator(_keys_file)] | None = None
+    """A file with these keys, one on each line, instead of `encryption_keys`."""
 
     nats_url: Annotated[str, AfterValidator(_nats)] = "nats://127.0.0.1:4222"
     """The NATS server with JetStream."""
@@ -177,7 +231,13 @@ class Settings(BaseModel):
     """How long a stopping worker lets running steps finish."""
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
-        return [(name, without_password(value)) for name, value in self]
+        return [(name, "***" if name in _SECRET and value else without_password(value)) for name, value in self]
+
+    def key_ring(self) -> KeyRing | None:
+        """The keys, from wherever they are given; None where nothing is to be encrypted."""
+        if self.encryption_keys_file is not None:
+            return parse_keys(self.encryption_keys_file.read_text(encoding="utf-8"))
+        return None if self.encryption_keys is None else parse_keys(self.encryption_keys)
 
 
 def without_password(value: Any) -> Any:

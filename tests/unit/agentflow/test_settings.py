@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from agentflow.encryption.keyring import written_key
 from agentflow.errors import Problem
 from agentflow.settings import (
     InvalidSettings,
@@ -211,3 +212,41 @@ def test_what_was_chosen_reaches_a_child_whatever_file_lies_where_it_starts() ->
     Path("agentflow.yaml").write_text("shards: 99\n")
 
     assert load_settings(environ=as_environment(chosen)) == chosen
+
+
+def test_artifacts_lie_in_the_home_unless_told_otherwise(tmp_path: Path) -> None:
+    assert load_settings(environ={}).artifacts_url == f"file://{tmp_path}/.agentflow/artifacts"
+    for url in ("file:///srv/artifacts", "s3://bucket", "s3://bucket/a/b?endpoint=http://127.0.0.1:9000&region=eu"):
+        assert load_settings(environ={"AF_ARTIFACTS_URL": url}).artifacts_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["/srv", "file://", "file:///", "file://host/srv", "s3://", "s3:///x", "http://x", "s3://b?acl=public",
+     "s3://key:secret@bucket", "s3://b/../c", "s3://b?endpoint=nowhere"],
+)  # fmt: skip
+def test_an_artifact_address_that_cannot_be_used_is_refused(url: str) -> None:
+    assert "must" in problems_of({"AF_ARTIFACTS_URL": url})["AF_ARTIFACTS_URL"].message
+
+
+def test_keys_come_from_the_variable_or_a_file_and_are_never_shown(tmp_path: Path) -> None:
+    key = written_key("k1", bytes(range(32)))
+    file = tmp_path / "keys"
+    file.write_text(f"# ours\n{key}\n")
+
+    given = load_settings(environ={"AF_ENCRYPTION_KEYS": key})
+    from_file = load_settings(environ={"AF_ENCRYPTION_KEYS_FILE": str(file)})
+
+    assert (repr(given.key_ring()), repr(from_file.key_ring())) == ("KeyRing(k1)", "KeyRing(k1)")
+    assert load_settings(environ={}).key_ring() is None
+    assert key[3:] not in f"{given!r} {given}"
+    assert as_environment(given)["AF_ENCRYPTION_KEYS"] == key
+
+
+def test_keys_that_cannot_be_used_are_refused_without_being_shown(tmp_path: Path) -> None:
+    wrong = written_key("k1", b"far too short")
+    found = problems_of({"AF_ENCRYPTION_KEYS": wrong, "AF_ENCRYPTION_KEYS_FILE": str(tmp_path / "gone")})
+
+    assert "13 bytes instead of 32" in found["AF_ENCRYPTION_KEYS"].message
+    assert "cannot be read" in found["AF_ENCRYPTION_KEYS_FILE"].message
+    assert wrong[3:] not in str(found)
