@@ -76,8 +76,8 @@ WITH gap AS (
     WHERE NOT EXISTS (SELECT FROM gap)
     ON CONFLICT (id) DO UPDATE SET status = excluded.status, ended_at_ms = excluded.ended_at_ms
 )
-INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data, created_at_ms)
-SELECT tenant_id, execution_id, version, event_type, event_data::json, created_at_ms
+INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data, created_at_ms, epoch)
+SELECT tenant_id, execution_id, version, event_type, event_data::json, created_at_ms, 0
 FROM unnest($4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::bigint[])
      AS new (tenant_id, execution_id, version, event_type, event_data, created_at_ms)
 WHERE NOT EXISTS (SELECT FROM gap)
@@ -98,8 +98,8 @@ def _columns(rows: list[tuple[Any, ...]], width: int) -> list[tuple[Any, ...]]:
 
 # SQLite: row by row inside the engine, so each event already sees the one before it.
 _SQLITE_EVENTS = """
-INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data, created_at_ms)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6
+INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data, created_at_ms, epoch)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, 0
 WHERE ?3 = 1
    OR EXISTS (SELECT 1 FROM event_store WHERE execution_id = ?2 AND version = ?3 - 1 AND tenant_id = ?1)
 """

@@ -12,7 +12,7 @@ import asyncpg
 from sqlalchemy import Text, cast, func, select
 
 from agentflow.execution.events import decode
-from agentflow.execution.state import ExecutionState, Status, evolve
+from agentflow.execution.state import ExecutionState, evolve
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.ports import NewEvents, StoredEvent, VersionConflict
 from control_plane.storage.append import Rows, rows_of, write_postgres, write_sqlite
@@ -81,7 +81,7 @@ class SqlEventStore:
     async def open_executions(self, shards: Sequence[int]) -> Sequence[ExecutionId]:
         query = (
             select(executions.c.id)
-            .where(executions.c.status == Status.RUNNING.value, executions.c.shard.in_(shards))
+            .where(executions.c.ended_at_ms.is_(None), executions.c.shard.in_(shards))
             .order_by(executions.c.id)
         )
         async with self._database.system_read() as connection:

@@ -4,26 +4,33 @@ import asyncio
 from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
 
 from agentflow.errors import AgentFlowError
 from control_plane.storage.database import Database, database
-from control_plane.storage.migrate import SchemaTooNew, upgrade
+from control_plane.storage.migrate import SchemaTooNew, UnknownRevision, differences, downgrade, revisions, upgrade
 from control_plane.storage.tables import metadata
 
 # How each engine itself describes a schema: constraints, partial indexes and identity included.
 DESCRIPTION = {
-    "sqlite": "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'alembic%' ORDER BY name",
+    "sqlite": """
+        SELECT name, sql FROM sqlite_master
+        WHERE tbl_name NOT LIKE 'alembic%' AND tbl_name NOT LIKE 'sqlite%' ORDER BY name
+    """,
     "postgresql": """
-        SELECT table_name || '.' || column_name, data_type || is_nullable || coalesce(identity_generation, '')
-        FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+        WITH ours AS (
+            SELECT oid, relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
+            AND relkind IN ('r', 'p') AND relname <> 'alembic_version' AND NOT relispartition)
+        SELECT table_name || '.' || column_name,
+               data_type || is_nullable || coalesce(identity_generation, '') || coalesce(collation_name, '')
+        FROM information_schema.columns JOIN ours ON relname = table_name
         UNION ALL
-        SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+        SELECT indexname, indexdef FROM pg_indexes JOIN ours ON relname = tablename
         UNION ALL
-        SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
-        WHERE connamespace = 'public'::regnamespace AND conrelid <> to_regclass('alembic_version')
+        SELECT conname, pg_get_constraintdef(c.oid) FROM pg_constraint AS c JOIN ours ON ours.oid = conrelid
+        WHERE contype <> 'n'  -- columns say whether they may be empty
+        UNION ALL
+        SELECT relname, pg_get_partkeydef(oid) FROM ours
         ORDER BY 1, 2
     """,
 }
@@ -35,18 +42,13 @@ async def description(db: Database) -> list[Any]:
 
 
 async def test_migrations_lead_to_the_tables_in_the_code(database_dsn: str) -> None:
-    def differences(connection: Connection) -> list[Any]:
-        context = MigrationContext.configure(connection)
-        return list(compare_metadata(context, metadata))
-
     def made_anew(connection: Connection) -> None:
         metadata.drop_all(connection)
         metadata.create_all(connection)
 
     async with database(database_dsn) as db:
         await upgrade(db)
-        async with db.owning() as connection:
-            assert await connection.run_sync(differences) == []
+        assert await differences(db) == []
         migrated = await description(db)
         async with db.owning() as connection:
             await connection.run_sync(made_anew)
@@ -61,14 +63,14 @@ async def test_processes_that_start_at_once_migrate_once(database_dsn: str) -> N
             await upgrade(db)
             async with db.owning() as connection:
                 await connection.execute(
-                    text("INSERT INTO workflows VALUES (:id, 't', :id, '1', 'd', 'fsm', '', '{}', 1)"),
+                    text("INSERT INTO workflows VALUES (:id, 't', :id, '1', 'd', 'fsm', '', '{}', NULL, 1)"),
                     {"id": str(id(db))},
                 )
 
     await asyncio.gather(*(start() for _ in range(5)))
 
     async with database(database_dsn) as db, db.owning() as connection:
-        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).all() == [("0002",)]
+        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).all() == [("0006",)]
         assert await connection.scalar(text("SELECT count(*) FROM workflows")) == 5  # nobody's tables were made anew
 
 
@@ -79,7 +81,7 @@ async def test_a_schema_from_a_newer_release_is_refused_and_left_alone(database_
             await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         before = await description(db)
 
-        with pytest.raises(SchemaTooNew, match=r"revision 9999.*newest is 0002"):
+        with pytest.raises(SchemaTooNew, match=r"revision 9999.*newest is 0006"):
             await upgrade(db)
 
         assert await description(db) == before
@@ -95,3 +97,80 @@ async def test_a_migration_that_fails_leaves_nothing_behind(database_dsn: str) -
             await upgrade(db)
 
         assert await description(db) == before
+
+
+async def rows(db: Database) -> list[Any]:
+    event = "position, tenant_id, execution_id, version, event_type, CAST(event_data AS TEXT), created_at_ms"
+    queries = (
+        "SELECT id, tenant_id, status, shard, started_at_ms, ended_at_ms FROM executions ORDER BY id",
+        f"SELECT {event} FROM event_store ORDER BY position",
+        "SELECT id, name, version, digest, created_at_ms FROM workflows ORDER BY id",
+    )
+    async with db.owning() as connection:
+        return [tuple(row) for query in queries for row in await connection.execute(text(query))]
+
+
+async def test_going_down_and_up_again_step_by_step_keeps_what_was_stored(database_dsn: str) -> None:
+    async with database(database_dsn) as db:
+        await upgrade(db)
+        newest = (await revisions(db)).newest
+        async with db.owning() as connection:
+            await connection.execute(
+                text("INSERT INTO workflows VALUES ('wf_1', 't', 'w', '1', 'd', 'fsm', 'y', '{}', NULL, 1)")
+            )
+            await connection.execute(
+                text("INSERT INTO executions VALUES ('exec_1', 't', 'wf_1', 'w', '1', 'running', 3, 'tr', 5, NULL)")
+            )
+            for version in (1, 2, 3):
+                await connection.execute(
+                    text(
+                        "INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data,"
+                        " created_at_ms, epoch) VALUES ('t', 'exec_1', :version, 'e', '{\"a\": 1.0}', 5, 0)"
+                    ),
+                    {"version": version},
+                )
+        schema, stored = await description(db), await rows(db)
+        assert len(stored) == 5
+
+        for revision in [f"{number:04}" for number in range(int(newest) - 1, 0, -1)]:
+            await downgrade(db, revision)
+            assert (await revisions(db)).current == revision
+            assert await rows(db) == stored
+        await upgrade(db)
+
+        assert await rows(db) == stored
+        assert await description(db) == schema
+        async with db.owning() as connection:
+            await connection.execute(
+                text(
+                    "INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data,"
+                    " created_at_ms, epoch) VALUES ('t', 'exec_1', 4, 'e', '{}', 5, 0)"
+                )
+            )
+        assert (await rows(db))[4][0] > stored[3][0]  # positions go on counting
+
+        await downgrade(db, "none")
+        assert await description(db) == []
+
+
+async def test_one_cannot_go_down_to_where_one_is_or_to_nowhere(database_dsn: str) -> None:
+    async with database(database_dsn) as db:
+        await upgrade(db)
+
+        for target in ((await revisions(db)).newest, "9999", "base"):
+            with pytest.raises(UnknownRevision):
+                await downgrade(db, target)
+
+
+async def test_a_table_changed_by_hand_is_told(database_dsn: str) -> None:
+    async with database(database_dsn) as db:
+        await upgrade(db)
+        async with db.owning() as connection:
+            await connection.execute(text("ALTER TABLE workflows ADD COLUMN extra INTEGER"))
+            await connection.execute(text("DROP INDEX executions_by_status"))
+
+        found = await differences(db)
+
+        assert len(found) == 2
+        assert any("extra" in sentence for sentence in found)
+        assert any("executions_by_status" in sentence for sentence in found)

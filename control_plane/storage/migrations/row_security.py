@@ -12,9 +12,10 @@ from alembic import op
 
 from control_plane.storage.roles import SYSTEM_ROLE, TENANT_ROLE, RolesNotMade
 
-TenantMay = Literal["read and write", "read", "nothing"]
+TenantMay = Literal["read and write", "read and add", "read", "nothing"]
 _GRANTS: dict[TenantMay, str] = {
     "read and write": "SELECT, INSERT, UPDATE, DELETE",
+    "read and add": "SELECT, INSERT",
     "read": "SELECT",
     "nothing": "",
 }

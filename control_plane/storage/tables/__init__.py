@@ -5,8 +5,49 @@ Moments are milliseconds since the epoch and JSON is kept as it was written, so 
 what was put in.
 """
 
-from control_plane.storage.tables.executions import event_store, executions
-from control_plane.storage.tables.types import metadata
+from control_plane.storage.tables.executions import event_store, execution_snapshots, executions, plan_steps, plans
+from control_plane.storage.tables.people import api_keys, rbac_bindings, rbac_roles, tenants, users
+from control_plane.storage.tables.shards import deployment, shard_leases
+from control_plane.storage.tables.trust import (
+    audit_heads,
+    audit_pending,
+    audits,
+    budgets,
+    cost_observations,
+    secrets,
+    snapshots,
+)
+from control_plane.storage.tables.types import Retention, metadata
+from control_plane.storage.tables.work import agent_states, agents, human_tasks, idempotency_keys, schedules, tools
 from control_plane.storage.tables.workflows import workflows
 
-__all__ = ["event_store", "executions", "metadata", "workflows"]
+__all__ = [
+    "Retention",
+    "agent_states",
+    "agents",
+    "api_keys",
+    "audit_heads",
+    "audit_pending",
+    "audits",
+    "budgets",
+    "cost_observations",
+    "deployment",
+    "event_store",
+    "execution_snapshots",
+    "executions",
+    "human_tasks",
+    "idempotency_keys",
+    "metadata",
+    "plan_steps",
+    "plans",
+    "rbac_bindings",
+    "rbac_roles",
+    "schedules",
+    "secrets",
+    "shard_leases",
+    "snapshots",
+    "tenants",
+    "tools",
+    "users",
+    "workflows",
+]

@@ -1,8 +1,8 @@
 """Registered workflow definitions: immutable once they are there."""
 
-from sqlalchemy import JSON, BigInteger, Column, PrimaryKeyConstraint, Table, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Column, Index, PrimaryKeyConstraint, Table, Text, UniqueConstraint
 
-from control_plane.storage.tables.types import metadata
+from control_plane.storage.tables.types import Retention, kept, metadata
 
 workflows = Table(
     "workflows",
@@ -15,7 +15,10 @@ workflows = Table(
     Column("planner_type", Text, nullable=False),
     Column("config_yaml", Text, nullable=False),  # the source, byte for byte: programs are compiled from it again
     Column("definition", JSON, nullable=False),
+    Column("template_version_constraint", Text),  # which versions of its template it may be moved to
     Column("created_at_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("id", name="workflows_pkey"),
     UniqueConstraint("tenant_id", "name", "version", name="workflows_version_key"),
+    Index("workflows_by_time", "tenant_id", "created_at_ms", "id"),
+    info=kept(Retention.REGISTERED),
 )

@@ -1,0 +1,173 @@
+"""Days: under PostgreSQL, tables that grow with work are divided by the day in their rows' ids, to be dropped whole.
+
+An id begins with its kind and a ULID (`exec_01J…`), so byte order is the order of time and a day is a range of ids. The
+column that divides is part of every unique key, so those keys hold over all days. What no day was made for (other ids,
+clocks that jump, a maintenance that did not run) lands in the default part and is moved when its day is made: nothing
+depends on this file running on time. SQLite has no such parts; there the purge deletes rows, some at a time.
+
+Only here are parts made and dropped. It needs the owner of the tables (`Database.owning`); the system's role moves
+rows, because the owner itself is bound by row-level security and would see none.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+
+import msgspec
+import structlog
+from sqlalchemy import Table, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from agentflow.ids import encode_ulid
+from agentflow.limits import DAYS_AHEAD, DAYS_LOCK_WAIT_S
+from control_plane.storage.database import Database
+from control_plane.storage.roles import SYSTEM_ROLE
+from control_plane.storage.tables import metadata
+
+_log = structlog.get_logger(__name__)
+
+_KINDS = {"audits": "aud_"}  # what the ids of the other tables begin with is `exec_`
+_CHANCE_BITS = 80
+
+
+class Part(msgspec.Struct, frozen=True, order=True):
+    day: date
+    table: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.table}_{self.day:%Y%m%d}"
+
+
+def divided_tables() -> list[Table]:
+    return [table for table in metadata.sorted_tables if "day_key" in table.info]
+
+
+def day_of(at_ms: int) -> date:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date()
+
+
+def bounds(table: str, day: date) -> tuple[str, str]:
+    """The first id of the day, and the first after it."""
+    return _first_id(table, day), _first_id(table, day + timedelta(days=1))
+
+
+def _first_id(table: str, day: date) -> str:
+    at_ms = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1000
+    return _KINDS.get(table, "exec_") + encode_ulid(at_ms << _CHANCE_BITS)
+
+
+async def parts(database: Database) -> Sequence[Part]:
+    """The days there are, oldest first; none under SQLite."""
+    if database.engine != "postgresql":
+        return []
+    async with database.system_read() as connection:
+        return await _parts(connection)
+
+
+async def _parts(connection: AsyncConnection) -> list[Part]:
+    query = text(
+        "SELECT parent.relname, part.relname FROM pg_inherits"
+        " JOIN pg_class AS parent ON parent.oid = inhparent JOIN pg_class AS part ON part.oid = inhrelid"
+        " WHERE parent.relkind = 'p' AND parent.relnamespace = current_schema()::regnamespace"
+        " AND part.relname ~ '_[0-9]{8}$'"
+    )
+    return sorted(
+        Part(datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).date(), table)
+        for table, name in await connection.execute(query)
+    )
+
+
+async def make_days(database: Database, now_ms: int, *, ahead: int = DAYS_AHEAD) -> int:
+    """Make the parts for today and the days ahead where they are missing; how many were made."""
+    if database.engine != "postgresql":
+        return 0
+    today = day_of(now_ms)
+    there = set(await parts(database))
+    missing = [
+        part
+        for table in divided_tables()
+        for days in range(ahead + 1)
+        if (part := Part(today + timedelta(days=days), table.name)) not in there
+    ]
+    for part in missing:
+        async with database.owning() as connection:
+            await _make(connection, part)
+    if missing:
+        _log.info("days.made", parts=len(missing))
+    return len(missing)
+
+
+async def _make(connection: AsyncConnection, part: Part) -> None:
+    """Attaching takes no lock that a writer would notice, except on the default part, and that one is all but empty."""
+    await _wait_briefly(connection)
+    # Two control planes may be at it.
+    await connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('agentflow.days'))"))
+    if await connection.scalar(text("SELECT to_regclass(:name)"), {"name": part.name}) is not None:
+        return
+    first, after = bounds(part.table, part.day)
+    key = metadata.tables[part.table].info["day_key"]
+    default = f"{part.table}_default"
+    await _run(connection, f"CREATE TABLE {part.name} (LIKE {part.table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
+    await _run(connection, f"ALTER TABLE {default} NO FORCE ROW LEVEL SECURITY")
+    taken = f"DELETE FROM {default} WHERE {key} >= '{first}' AND {key} < '{after}' RETURNING *"  # noqa: S608 - our names
+    await _run(connection, f"WITH moved AS ({taken}) INSERT INTO {part.name} SELECT * FROM moved")  # noqa: S608
+    await _run(connection, f"ALTER TABLE {default} FORCE ROW LEVEL SECURITY")
+    await _run(
+        connection, f"ALTER TABLE {part.table} ATTACH PARTITION {part.name} FOR VALUES FROM ('{first}') TO ('{after}')"
+    )
+    for how in ("ENABLE", "FORCE"):  # no rights and no policies: the only way in is through the table
+        await _run(connection, f"ALTER TABLE {part.name} {how} ROW LEVEL SECURITY")
+
+
+async def drop_day(
+    database: Database, parts: Sequence[Part], *, keep: Callable[[Part], str] = lambda _: "false"
+) -> int:
+    """Drop these parts in one transaction; rows for which `keep` holds move to the default parts. How many did.
+
+    `keep` gives an SQL condition for each part, asked with the rights of the system's role. It sees a row as `old`,
+    and may look into the parts being dropped, by their names: nobody else can change them any more.
+    """
+    kept = 0
+    async with database.owning() as connection:
+        await _wait_briefly(connection)
+        for part in parts:
+            await _run(connection, f"ALTER TABLE {part.table} DETACH PARTITION {part.name}")
+            await _run(connection, f"ALTER TABLE {part.name} DISABLE ROW LEVEL SECURITY")
+            await _run(connection, f"GRANT SELECT ON {part.name} TO {SYSTEM_ROLE}")
+        await _run(connection, f"SET LOCAL ROLE {SYSTEM_ROLE}")
+        for part in parts:
+            kept += await _keep(connection, part, keep(part))
+        await _run(connection, "RESET ROLE")
+        for part in parts:
+            await _run(connection, f"DROP TABLE {part.name}")
+    _log.info("day.dropped", parts=[part.name for part in parts], kept=kept)
+    return kept
+
+
+async def _keep(connection: AsyncConnection, part: Part, condition: str) -> int:
+    table = metadata.tables[part.table]
+    columns = ", ".join(column.name for column in table.columns)
+    overriding = " OVERRIDING SYSTEM VALUE" if any(column.identity for column in table.columns) else ""
+    kept = f"SELECT {columns} FROM {part.name} AS old WHERE {condition}"  # noqa: S608 - names and a condition of ours
+    moved = await connection.exec_driver_sql(f"INSERT INTO {part.table} ({columns}){overriding} {kept}")
+    return moved.rowcount
+
+
+def still_needed(ended_after_ms: int) -> Callable[[Part], str]:
+    """Keep what belongs to executions that are open, or ended lately. The day of `executions` is among the parts."""
+
+    def condition(part: Part) -> str:
+        key = metadata.tables[part.table].info["day_key"]
+        wanted = f"ended_at_ms IS NULL OR ended_at_ms > {int(ended_after_ms)}"
+        return f"old.{key} IN (SELECT id FROM {Part(part.day, 'executions').name} WHERE {wanted})"  # noqa: S608
+
+    return condition
+
+
+async def _wait_briefly(connection: AsyncConnection) -> None:
+    """Whoever waits for a lock holds up all who come after: rather give up and come again later."""
+    await _run(connection, f"SET LOCAL lock_timeout = {int(DAYS_LOCK_WAIT_S * 1000)}")
+
+
+async def _run(connection: AsyncConnection, statement: str) -> None:
+    await connection.exec_driver_sql(statement)

@@ -1,0 +1,142 @@
+"""What can be proved later: the audit chain, what was spent against which budget, secrets by name, snapshots by digest.
+
+Money is counted in millionths of a dollar, as whole numbers, so that sums are exact on both engines.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from control_plane.storage.tables.types import JsonText, Retention, SearchableJson, TimedId, kept, metadata
+
+# Written in the transaction of what it tells of, in no order; a sequencer moves it into the chain.
+audit_pending = Table(
+    "audit_pending",
+    metadata,
+    Column("id", TimedId, nullable=False),
+    Column("tenant_id", Text, nullable=False),
+    Column("record", JsonText, nullable=False),
+    PrimaryKeyConstraint("id", name="audit_pending_pkey"),
+    Index("audit_pending_by_tenant", "tenant_id", "id"),
+    info=kept(Retention.TRANSIENT),
+)
+
+# Where each tenant's chain ends. Moved on in the transaction that adds to the chain, so it cannot fork.
+audit_heads = Table(
+    "audit_heads",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("tenant_id", name="audit_heads_pkey"),
+    info=kept(Retention.TENANT),
+)
+
+audits = Table(
+    "audits",
+    metadata,
+    Column("id", TimedId, nullable=False),
+    Column("tenant_id", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("actor_type", Text, nullable=False),
+    Column("actor_id", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("resource_type", Text, nullable=False),
+    Column("resource_id", Text, nullable=False),
+    Column("details", SearchableJson, nullable=False),
+    Column("record", JsonText, nullable=False),  # the canonical text that `hash` is over
+    Column("prev_hash", LargeBinary),
+    Column("hash", LargeBinary, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("id", name="audits_pkey"),
+    Index("audits_in_order", "tenant_id", "seq"),
+    Index("audits_by_resource", "tenant_id", "resource_type", "resource_id"),
+    Index("audits_by_details", "details", postgresql_using="gin").ddl_if(dialect="postgresql"),
+    postgresql_partition_by="RANGE (id)",
+    info=kept(Retention.AUDIT, day_key="id"),
+)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("scope", Text, nullable=False),  # tenant, workflow, agent or execution
+    Column("scope_id", Text, nullable=False),
+    Column("period", Text, nullable=False),
+    Column("on_exceed", Text, nullable=False),
+    Column("limit_tokens", BigInteger),
+    Column("limit_microdollars", BigInteger),
+    # Held against calls under way, and spent by those that ended: one conditional update moves both.
+    Column("reserved_tokens", BigInteger, nullable=False),
+    Column("reserved_microdollars", BigInteger, nullable=False),
+    Column("spent_tokens", BigInteger, nullable=False),
+    Column("spent_microdollars", BigInteger, nullable=False),
+    Column("period_began_at_ms", BigInteger, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "id", name="budgets_pkey"),
+    UniqueConstraint("tenant_id", "scope", "scope_id", "period", name="budgets_scope_key"),
+    info=kept(Retention.REGISTERED),
+)
+
+cost_observations = Table(
+    "cost_observations",
+    metadata,
+    Column("execution_id", TimedId, nullable=False),
+    Column("id", Text, nullable=False),  # step, attempt and call: the same cost told twice is counted once
+    Column("tenant_id", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("resource", Text, nullable=False),  # a model, a tool, computing time
+    Column("tokens_in", BigInteger, nullable=False),
+    Column("tokens_out", BigInteger, nullable=False),
+    Column("microdollars", BigInteger, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("execution_id", "id", name="cost_observations_pkey"),
+    Index("cost_observations_by_time", "tenant_id", "at_ms"),
+    postgresql_partition_by="RANGE (execution_id)",
+    info=kept(Retention.COST, day_key="execution_id"),
+)
+
+# A secret's name and where its value lies; the value never enters this database.
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("backend", Text, nullable=False),
+    Column("reference", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("domains", JSON, nullable=False),  # where the egress proxy may present it
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("rotated_at_ms", BigInteger),
+    PrimaryKeyConstraint("tenant_id", "name", name="secrets_pkey"),
+    info=kept(Retention.REGISTERED),
+)
+
+# Where the immutable record of an execution lies in the artifact store.
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("id", TimedId, nullable=False),
+    Column("execution_id", TimedId, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "id", name="snapshots_pkey"),
+    UniqueConstraint("execution_id", "version", name="snapshots_version_key"),
+    Index("snapshots_by_time", "tenant_id", "created_at_ms"),
+    info=kept(Retention.SNAPSHOT),
+)

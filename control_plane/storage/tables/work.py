@@ -1,0 +1,133 @@
+"""What work is done with and waits for: agents and their states, tools, schedules, people, remembered requests."""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from control_plane.storage.tables.types import Retention, SearchableJson, TimedId, kept, metadata
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("id", Text, nullable=False),  # its name: what workflows call it by
+    Column("type", Text, nullable=False),
+    Column("role_id", Text),
+    Column("config", JSON, nullable=False),
+    Column("policies", JSON, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "id", name="agents_pkey"),
+    info=kept(Retention.REGISTERED),
+)
+
+agent_states = Table(
+    "agent_states",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("instance", Text, nullable=False),  # one agent may live many times, once for each conversation
+    Column("version", BigInteger, nullable=False),
+    Column("checkpoint_type", Text, nullable=False),
+    Column("worker_id", Text),  # where it lives; nowhere while it hibernates
+    Column("state_data", LargeBinary, nullable=False),
+    Column("metadata", SearchableJson, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "agent_id", "instance", "version", name="agent_states_pkey"),
+    Index("agent_states_by_metadata", "metadata", postgresql_using="gin").ddl_if(dialect="postgresql"),
+    info=kept(Retention.AGENT_STATE),
+)
+
+tools = Table(
+    "tools",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("definition", JSON, nullable=False),  # all of it, as it was pushed: what the digest is of
+    Column("permissions", JSON, nullable=False),
+    Column("cost_model", JSON),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "name", "version", name="tools_pkey"),
+    info=kept(Retention.REGISTERED),
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("workflow", Text, nullable=False),  # a reference, resolved when it fires
+    Column("spec", JSON, nullable=False),  # cron or interval, time zone, overlap, catch-up
+    Column("input", JSON, nullable=False),
+    Column("next_at_ms", BigInteger),  # never again, while paused or when over
+    Column("last_at_ms", BigInteger),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "id", name="schedules_pkey"),
+    UniqueConstraint("tenant_id", "name", name="schedules_name_key"),
+    Index(
+        "schedules_due",
+        "next_at_ms",
+        postgresql_where=text("next_at_ms IS NOT NULL"),
+        sqlite_where=text("next_at_ms IS NOT NULL"),
+    ),
+    info=kept(Retention.REGISTERED),
+)
+
+human_tasks = Table(
+    "human_tasks",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("execution_id", TimedId, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("task_data", SearchableJson, nullable=False),
+    Column("assignee_role", Text),
+    Column("assignee_user_id", Text),
+    Column("status", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("due_at_ms", BigInteger),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False),
+    Column("completed_at_ms", BigInteger),
+    PrimaryKeyConstraint("tenant_id", "id", name="human_tasks_pkey"),
+    UniqueConstraint("execution_id", "path", name="human_tasks_step_key"),
+    Index(
+        "human_tasks_pending",
+        "tenant_id",
+        "due_at_ms",
+        postgresql_where=text("completed_at_ms IS NULL"),
+        sqlite_where=text("completed_at_ms IS NULL"),
+    ),
+    Index("human_tasks_by_data", "task_data", postgresql_using="gin").ddl_if(dialect="postgresql"),
+    info=kept(Retention.TASK),
+)
+
+# A request that made something, so that the same one sent again makes nothing more.
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("body_hash", Text, nullable=False),
+    Column("resource_id", Text, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "operation", "key", name="idempotency_keys_pkey"),
+    Index("idempotency_keys_by_resource", "resource_id"),
+    info=kept(Retention.REQUEST),
+)
