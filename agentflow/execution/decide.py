@@ -1,183 +1,208 @@
 """The rules of an execution: what follows from what has just arrived.
 
 Pure: the same state, message and program always give the same decision, so a stored log replays to the
-same end. Called by the orchestrator's commit loop, the replayer and the simulation.
+same end. Called by the orchestrator's commit loop, the replayer and the simulation. A decision is put together
+in a `Draft`, which also follows what the program wants.
 """
 
-from typing import Any, assert_never
-
-import msgspec
+from typing import assert_never
 
 from agentflow.contracts.step import StepFault
-from agentflow.errors import Bug
-from agentflow.execution.commands import Command
-from agentflow.execution.events import (
-    Event,
-    ExecutionCompleted,
-    ExecutionFailed,
-    ExecutionStarted,
-    Retry,
-    StepFailed,
-    StepScheduled,
-    StepSucceeded,
+from agentflow.execution import events as happened
+from agentflow.execution import messages
+from agentflow.execution.draft import Decision, Draft
+from agentflow.execution.events import Answered
+from agentflow.execution.evolve import TIMED_OUT
+from agentflow.execution.messages import ExecutionMessage
+from agentflow.execution.program import Compensating, Program
+from agentflow.execution.state import (
+    DUE_RETRY,
+    DUE_TIMEOUT,
+    Broken,
+    ExecutionState,
+    Status,
+    due_at_ms,
+    due_kind,
+    key_of,
 )
-from agentflow.execution.messages import ExecutionMessage, Stamp, Start, StepReported, TimeReached
-from agentflow.execution.program import Fail, Finish, Intents, Program, RunStep, RunView, StepOutcome
-from agentflow.execution.state import ExecutionState, dispatch, evolve
-from agentflow.ids import StepPath, WorkerId
 
-
-class Decision(msgspec.Struct, frozen=True):
-    """Commit `events` first, then perform `commands`. `state` is the old one with the events folded in."""
-
-    state: ExecutionState
-    events: tuple[Event, ...] = ()
-    commands: tuple[Command, ...] = ()
+__all__ = ["Decision", "decide"]
 
 
 def decide(state: ExecutionState, message: ExecutionMessage, program: Program) -> Decision:
-    if state.ended:
+    if state.ended and not (
+        state.status is Status.FAILED and isinstance(message, messages.RetryFailed | messages.UpdateVars)
+    ):
         return Decision(state)  # a latecomer; the story is over
-    draft = _Draft(state, program, message.stamp)
-    match message:
-        case Start():
-            if state.version == 0:
-                draft.start(message)
-        case StepReported():
-            flight = state.in_flight.get(message.path)
-            if flight is not None and flight.attempt == message.attempt:
-                draft.report(flight, message)
-            # else a repeat, or an attempt already given up on: it changes nothing
-        case TimeReached():
-            draft.time_reached()
-        case _:
-            assert_never(message)
+    draft = Draft(state, program, message.stamp)
+    if isinstance(message, messages.StepReported):
+        _step_reported(draft, message)
+    elif isinstance(message, messages.Start):
+        if state.version == 0:
+            _start(draft, message)
+    elif state.version == 0:
+        pass  # nothing can be said about what has not begun
+    elif isinstance(message, messages.Report):
+        _reported(draft, message)
+    elif message.id not in state.seen:
+        _requested(draft, message)
     return draft.decision()
 
 
-def retry_delay_ms(retry: Retry, attempt: int, chance: float) -> int:
-    """How long to wait after the failed `attempt`: exponential, capped, with full jitter if asked."""
-    delay = float(retry.max_ms)
-    if attempt <= 64:  # beyond that the power would only overflow on its way to the cap
-        delay = min(delay, retry.initial_ms * retry.multiplier ** (attempt - 1))
-    return int(delay * chance) if retry.jitter else int(delay)
-
-
-class _Draft:
-    """A decision in the making: each event is folded at once, so that later rules see it."""
-
-    def __init__(self, state: ExecutionState, program: Program, stamp: Stamp) -> None:
-        self._state = state
-        self._program = program
-        self._stamp = stamp
-        self._events: list[Event] = []
-        self._commands: list[Command] = []
-
-    def decision(self) -> Decision:
-        if self._state.ended:
-            self._commands.clear()  # whatever an earlier rule scheduled has no one left to report to
-        return Decision(self._state, tuple(self._events), tuple(self._commands))
-
-    def start(self, message: Start) -> None:
-        at_ms = self._stamp.at_ms
-        self._record(
-            ExecutionStarted(
-                at_ms=at_ms,
-                execution=message.execution,
-                tenant=message.tenant,
-                workflow=message.workflow,
-                input=message.input,
-                trace=message.trace,
-                deadline_ms=None if message.timeout_ms is None else at_ms + message.timeout_ms,
-            )
+def _start(draft: Draft, message: messages.Start) -> None:
+    at_ms = draft.now
+    draft.record(
+        happened.ExecutionStarted(
+            at_ms=at_ms,
+            execution=message.execution,
+            tenant=message.tenant,
+            workflow=message.workflow,
+            input=message.input,
+            trace=message.trace,
+            deadline_ms=None if message.timeout_ms is None else at_ms + message.timeout_ms,
         )
-        self._follow(self._program.begin(self._view()))
+    )
+    draft.begin()
 
-    def report(self, flight: StepScheduled, message: StepReported) -> None:
-        if message.fault is not None:
-            self._attempt_failed(flight, message.fault, message.worker)
-            return
-        self._record(
-            StepSucceeded(
-                at_ms=self._stamp.at_ms,
-                path=flight.path,
-                attempt=flight.attempt,
-                output=message.output,
-                worker=message.worker,
-                started_at_ms=message.started_at_ms,
-                finished_at_ms=message.finished_at_ms,
-            )
+
+def _step_reported(draft: Draft, message: messages.StepReported) -> None:
+    flight = draft.state.in_flight.get(message.path)
+    if flight is None or flight.attempt != message.attempt:
+        return  # a repeat, or an attempt already given up on: it changes nothing
+    if message.fault is not None:
+        draft.attempt_failed(flight, message.fault, message.worker)
+        return
+    draft.record(
+        happened.StepSucceeded(
+            at_ms=draft.now,
+            path=flight.path,
+            attempt=flight.attempt,
+            output=message.output,
+            worker=message.worker,
+            started_at_ms=message.started_at_ms,
+            finished_at_ms=message.finished_at_ms,
         )
-        self._advance(flight.name, output=message.output)
+    )
+    draft.tell(Answered("step", key_of(flight.path), flight.path, flight.name, message.output))
 
-    def time_reached(self) -> None:
-        now = self._stamp.at_ms
-        if self._state.deadline_ms is not None and now >= self._state.deadline_ms:
-            self._record(
-                ExecutionFailed(now, StepFault("execution_timeout", "The execution took longer than its timeout."))
-            )
+
+def _reported(draft: Draft, message: messages.Report) -> None:
+    match message:
+        case messages.StepReported():
+            _step_reported(draft, message)
+        case messages.TimeReached():
+            if draft.state.paused_at_ms is None:
+                _time_reached(draft)
+        case messages.ChildEnded():
+            if message.path in draft.state.children:
+                draft.record(happened.ChildEnded(draft.now, message.path, message.output, message.fault))
+                key = key_of(message.path)
+                draft.tell(Answered("child", key, message.path, "", message.output, message.fault))
+        case messages.TaskAnswered():
+            if message.path in draft.state.tasks:
+                draft.record(happened.TaskAnswered(draft.now, message.path, message.answer))
+                draft.tell(Answered("task", key_of(message.path), message.path, value=message.answer))
+        case _:
+            assert_never(message)
+
+
+def _time_reached(draft: Draft) -> None:
+    now = draft.now
+    if draft.state.deadline_ms is not None and now >= draft.state.deadline_ms:
+        _out_of_time(draft)
+        return
+    # Only what is due already: what these moments lead to has its own, and the shell asks again.
+    moments = []
+    for key, of in draft.state.due.items():
+        if due_at_ms(key) > now:
+            break
+        moments.append((key, of))
+    for key, of in moments:
+        if draft.state.ended:
             return
-        for flight in tuple(self._state.in_flight.values()):
-            if now >= flight.at_ms + flight.timeout_ms and not self._state.ended:
+        if key not in draft.state.due:
+            continue  # an earlier moment of this decision made it pointless
+        match due_kind(key):
+            case kind if kind == DUE_RETRY:
+                draft.try_again(draft.state.waiting[of].last)
+            case kind if kind == DUE_TIMEOUT:
+                flight = draft.state.in_flight[of]
                 late = f"No result within {flight.timeout_ms} ms."
-                self._attempt_failed(flight, StepFault("timeout", late, retryable=True), None)
-        for waiting in tuple(self._state.waiting.values()):
-            if now >= waiting.retry_at_ms and not self._state.ended:
-                self._schedule(msgspec.structs.replace(waiting.last, at_ms=now, attempt=waiting.last.attempt + 1))
+                draft.attempt_failed(flight, StepFault("timeout", late, retryable=True), None)
+            case _:
+                draft.record(happened.TimerFired(now, of))
+                draft.tell(Answered("timer", of))
 
-    def _attempt_failed(self, flight: StepScheduled, fault: StepFault, worker: WorkerId | None) -> None:
-        retry_at_ms = None
-        if fault.retryable and flight.attempt < flight.retry.max_attempts:
-            retry_at_ms = self._stamp.at_ms + retry_delay_ms(flight.retry, flight.attempt, self._stamp.chance)
-        self._record(StepFailed(self._stamp.at_ms, flight.path, flight.attempt, fault, retry_at_ms, worker))
-        if retry_at_ms is None:
-            self._advance(flight.name, fault=fault)
 
-    def _advance(self, name: str, *, output: Any = None, fault: StepFault | None = None) -> None:
-        self._follow(self._program.advance(self._view(), StepOutcome(name, output, fault)))
+def _requested(draft: Draft, message: messages.Request) -> None:
+    """What somebody wants of a run, each once by its id."""
+    now, state = draft.now, draft.state
+    match message:
+        case messages.Signal():
+            draft.signal(message.id, message.name, message.payload)
+        case messages.Pause():
+            if state.status is Status.RUNNING:
+                draft.record(happened.ExecutionPaused(now, message.id, message.reason))
+        case messages.Resume():
+            if state.status is Status.PAUSED:
+                _resume(draft, message.id)
+                if not draft.state.ended:
+                    _time_reached(draft)
+        case messages.Cancel():
+            if state.ending is None:
+                _cancel(draft, message)
+        case messages.Terminate():
+            reason = message.reason or "The execution was terminated."
+            draft.end(happened.ExecutionTerminated(now, message.id, reason))
+        case messages.UpdateVars():
+            draft.record(happened.VarsUpdated(now, message.id, message.vars))
+        case messages.RetryFailed():
+            if state.status is Status.FAILED and state.broken is not None:
+                _retry(draft, message, state.broken)
+        case _:
+            assert_never(message)
 
-    def _follow(self, intents: Intents) -> None:
-        for intent in intents:
-            match intent:
-                case RunStep():
-                    self._schedule(
-                        StepScheduled(
-                            at_ms=self._stamp.at_ms,
-                            path=self._new_path(intent.name),
-                            name=intent.name,
-                            attempt=1,
-                            agent=intent.agent,
-                            input=intent.input,
-                            timeout_ms=intent.timeout_ms,
-                            tool=intent.tool,
-                            retry=intent.retry,
-                        )
-                    )
-                case Finish():
-                    self._record(ExecutionCompleted(self._stamp.at_ms, intent.output))
-                    return
-                case Fail():
-                    self._record(ExecutionFailed(self._stamp.at_ms, intent.fault))
-                    return
-                case _:
-                    assert_never(intent)
-        if not self._state.in_flight and not self._state.waiting:
-            raise Bug("A program neither ended an execution nor left anything to wait for.")
 
-    def _schedule(self, step: StepScheduled) -> None:
-        self._record(step)
-        self._commands.append(dispatch(step))
+def _resume(draft: Draft, request: str) -> None:
+    held = tuple(draft.state.held.values())
+    draft.record(happened.ExecutionResumed(draft.now, request))
+    draft.tell(*held)
 
-    def _record(self, event: Event) -> None:
-        self._events.append(event)
-        self._state = evolve(self._state, event)
 
-    def _new_path(self, name: str) -> StepPath:
-        """A step's identity. A state that is visited again is another step: `check`, `check~2`, …"""
-        visit = self._state.visits.get(name, 0) + 1
-        return StepPath(name if visit == 1 else f"{name}~{visit}")
+def _cancel(draft: Draft, message: messages.Cancel) -> None:
+    if draft.state.status is Status.PAUSED:
+        _resume(draft, message.id)  # what has ended well may have to be undone, so the program hears of it first
+    if not draft.state.ended:
+        draft.record(happened.CancelRequested(draft.now, message.id, message.reason))
+        _unwind(draft)
 
-    def _view(self) -> RunView:
-        if self._state.workflow is None:
-            raise Bug("An execution was advanced before it started.")
-        return RunView(self._state.input, self._state.outputs, self._state.workflow)
+
+def _out_of_time(draft: Draft) -> None:
+    if isinstance(draft.program, Compensating):
+        draft.record(happened.ExecutionTimedOut(draft.now))
+        _unwind(draft)
+    else:
+        draft.end(happened.ExecutionFailed(draft.now, TIMED_OUT))
+
+
+def _unwind(draft: Draft) -> None:
+    if draft.state.ending is not None:
+        draft.halt_all()
+        draft.unwind(draft.state.ending)
+
+
+def _retry(draft: Draft, message: messages.RetryFailed, broken: Broken) -> None:
+    """Take up a failed run where it broke. What had been cancelled with it is begun anew: a step as
+    another attempt, a child and a task under a path of their own."""
+    draft.record(happened.ExecutionRetried(draft.now, message.id))
+    again = () if broken.again is None else (broken.again,)
+    for step in (*broken.steps, *(one for one in again if isinstance(one, happened.StepScheduled))):
+        draft.try_afresh(step)
+    for child in (*broken.children, *(one for one in again if isinstance(one, happened.ChildStarted))):
+        draft.start_child(key_of(child.path), child.workflow, child.version, child.input)
+    for task in broken.tasks:
+        draft.open_task(key_of(task.path), task.task)
+    if broken.answered is not None and broken.again is None:
+        draft.tell(broken.answered)  # nothing to run again: the program may answer differently, say by new vars
+    elif not draft.state.waits:
+        draft.begin()

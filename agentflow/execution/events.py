@@ -4,7 +4,7 @@ The tag of each struct is its stored name and version. A changed shape is a new 
 version beside the old one, so that every log ever written still folds.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -51,6 +51,7 @@ class StepScheduled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     timeout_ms: int
     tool: str | None = None
     retry: Retry = Retry()
+    first_attempt: int = 1  # of those that `retry` counts: later than 1 once a failed execution was taken up again
 
 
 class StepSucceeded(msgspec.Struct, frozen=True, tag_field="type", tag="step.succeeded.v1"):
@@ -74,17 +75,190 @@ class StepFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="typ
     worker: WorkerId | None = None
 
 
+class StepHalted(msgspec.Struct, frozen=True, tag_field="type", tag="step.halted.v1"):
+    """The program no longer wants it. Whatever its agent still reports is not listened to."""
+
+    at_ms: int
+    path: StepPath
+
+
+class TimerStarted(msgspec.Struct, frozen=True, tag_field="type", tag="timer.started.v1"):
+    at_ms: int
+    key: str
+    due_ms: int
+
+
+class TimerFired(msgspec.Struct, frozen=True, tag_field="type", tag="timer.fired.v1"):
+    at_ms: int
+    key: str
+
+
+class TimerHalted(msgspec.Struct, frozen=True, tag_field="type", tag="timer.halted.v1"):
+    at_ms: int
+    key: str
+
+
+class SignalAwaited(msgspec.Struct, frozen=True, tag_field="type", tag="signal.awaited.v1"):
+    at_ms: int
+    key: str
+    name: str
+
+
+class SignalReceived(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="signal.received.v1"):
+    """`key` is who waited for it. Without one it is kept, until `SignalTaken`."""
+
+    at_ms: int
+    id: str
+    name: str
+    payload: Any
+    key: str | None = None
+
+
+class SignalTaken(msgspec.Struct, frozen=True, tag_field="type", tag="signal.taken.v1"):
+    """A kept signal went to the program, which asked for its name under `key`."""
+
+    at_ms: int
+    id: str
+    key: str
+
+
+class SignalHalted(msgspec.Struct, frozen=True, tag_field="type", tag="signal.halted.v1"):
+    at_ms: int
+    key: str
+
+
+class ChildStarted(msgspec.Struct, frozen=True, tag_field="type", tag="child.started.v1"):
+    at_ms: int
+    path: StepPath
+    workflow: str
+    version: str
+    input: Any
+
+
+class ChildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="child.ended.v1"):
+    at_ms: int
+    path: StepPath
+    output: Any = None
+    fault: StepFault | None = None
+
+
+class ChildHalted(msgspec.Struct, frozen=True, tag_field="type", tag="child.halted.v1"):
+    at_ms: int
+    path: StepPath
+
+
+class TaskOpened(msgspec.Struct, frozen=True, tag_field="type", tag="task.opened.v1"):
+    at_ms: int
+    path: StepPath
+    task: dict[str, Any]
+
+
+class TaskAnswered(msgspec.Struct, frozen=True, tag_field="type", tag="task.answered.v1"):
+    at_ms: int
+    path: StepPath
+    answer: Any
+
+
+class TaskHalted(msgspec.Struct, frozen=True, tag_field="type", tag="task.halted.v1"):
+    at_ms: int
+    path: StepPath
+
+
+class ProgramMoved(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="program.moved.v1"):
+    """What the program changed in its memory and in the run's variables, and nothing else of them."""
+
+    at_ms: int
+    memory: dict[str, Any] = {}
+    forgot: tuple[str, ...] = ()
+    vars: dict[str, Any] = {}
+
+
+class VarsUpdated(msgspec.Struct, frozen=True, tag_field="type", tag="vars.updated.v1"):
+    """Somebody outside changed the run's variables."""
+
+    at_ms: int
+    request: str
+    vars: dict[str, Any]
+
+
+class ExecutionPaused(msgspec.Struct, frozen=True, tag_field="type", tag="execution.paused.v1"):
+    at_ms: int
+    request: str
+    reason: str
+
+
+class ExecutionResumed(msgspec.Struct, frozen=True, tag_field="type", tag="execution.resumed.v1"):
+    at_ms: int
+    request: str
+
+
+class ExecutionRetried(msgspec.Struct, frozen=True, tag_field="type", tag="execution.retried.v1"):
+    """A failed execution goes on. What had been open when it failed is begun anew by the events that follow."""
+
+    at_ms: int
+    request: str
+
+
+class CancelRequested(msgspec.Struct, frozen=True, tag_field="type", tag="execution.cancel_requested.v1"):
+    at_ms: int
+    request: str
+    reason: str
+
+
+class ExecutionTimedOut(msgspec.Struct, frozen=True, tag_field="type", tag="execution.timed_out.v1"):
+    """Its time is over and it undoes its work; `ExecutionFailed` follows. Without anything to undo, only that one."""
+
+    at_ms: int
+
+
 class ExecutionCompleted(msgspec.Struct, frozen=True, tag_field="type", tag="execution.completed.v1"):
     at_ms: int
     output: Any
 
 
-class ExecutionFailed(msgspec.Struct, frozen=True, tag_field="type", tag="execution.failed.v1"):
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An outcome that was, or is still to be, put to the program."""
+
+    kind: Literal["step", "timer", "signal", "child", "task"]
+    key: str
+    path: StepPath | None = None  # of a step, a child, a task
+    name: str = ""  # of a step
+    value: Any = None
+    fault: StepFault | None = None
+
+
+class ExecutionFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.failed.v1"):
+    """`answered` is the outcome that the program answered with this failure: where a retry takes up."""
+
     at_ms: int
     fault: StepFault
+    answered: Answered | None = None
 
 
-Event = ExecutionStarted | StepScheduled | StepSucceeded | StepFailed | ExecutionCompleted | ExecutionFailed
+class ExecutionCancelled(msgspec.Struct, frozen=True, tag_field="type", tag="execution.cancelled.v1"):
+    at_ms: int
+    reason: str
+
+
+class ExecutionTerminated(msgspec.Struct, frozen=True, tag_field="type", tag="execution.terminated.v1"):
+    at_ms: int
+    request: str
+    reason: str
+
+
+StepEvent = StepScheduled | StepSucceeded | StepFailed | StepHalted
+WaitEvent = (
+    TimerStarted | TimerFired | TimerHalted
+    | SignalAwaited | SignalReceived | SignalTaken | SignalHalted
+    | ChildStarted | ChildEnded | ChildHalted
+    | TaskOpened | TaskAnswered | TaskHalted
+)  # fmt: skip
+# What concerns an execution as a whole; each may change its status.
+LifecycleEvent = (
+    ExecutionStarted | ExecutionPaused | ExecutionResumed | ExecutionRetried | CancelRequested | ExecutionTimedOut
+    | ExecutionCompleted | ExecutionFailed | ExecutionCancelled | ExecutionTerminated
+)  # fmt: skip
+Event = StepEvent | WaitEvent | ProgramMoved | VarsUpdated | LifecycleEvent
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

@@ -1,4 +1,8 @@
-"""What reached us. Nothing here is a fact yet: a message may be late, repeated, or about another attempt."""
+"""What reached us. Nothing here is a fact yet: a message may be late, repeated, or about something given up.
+
+What is reported names the path it is about; what somebody wants carries an `id` of its own, because a repeated
+"pause" that arrives after a "resume" must not pause again.
+"""
 
 from typing import Any
 
@@ -43,4 +47,74 @@ class TimeReached(msgspec.Struct, frozen=True):
     stamp: Stamp
 
 
-ExecutionMessage = Start | StepReported | TimeReached
+class ChildEnded(msgspec.Struct, frozen=True):
+    """`path` is the one that `StartChild` gave: another run under the same key is another child."""
+
+    stamp: Stamp
+    path: StepPath
+    output: Any = None
+    fault: StepFault | None = None
+
+
+class TaskAnswered(msgspec.Struct, frozen=True):
+    stamp: Stamp
+    path: StepPath
+    answer: Any
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Something the outside wants a run to know. Kept until a program waits for that name."""
+
+    stamp: Stamp
+    id: str
+    name: str
+    payload: Any = None
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Begin nothing new. What runs may end, and its end is recorded."""
+
+    stamp: Stamp
+    id: str
+    reason: str = ""
+
+
+class Resume(msgspec.Struct, frozen=True):
+    stamp: Stamp
+    id: str
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Stop in order: halt what is open, let the program undo its work, then end."""
+
+    stamp: Stamp
+    id: str
+    reason: str = ""
+
+
+class Terminate(msgspec.Struct, frozen=True):
+    """Stop now, without undoing anything."""
+
+    stamp: Stamp
+    id: str
+    reason: str = ""
+
+
+class UpdateVars(msgspec.Struct, frozen=True):
+    """An operator's change to the run's variables; those not named stay. Also of a failed run, before it is retried."""
+
+    stamp: Stamp
+    id: str
+    vars: dict[str, Any]
+
+
+class RetryFailed(msgspec.Struct, frozen=True):
+    """Continue a failed run where it broke: the failed step again, and all that was open beside it."""
+
+    stamp: Stamp
+    id: str
+
+
+Request = Signal | Pause | Resume | Cancel | Terminate | UpdateVars | RetryFailed
+Report = StepReported | TimeReached | ChildEnded | TaskAnswered
+ExecutionMessage = Start | Report | Request

@@ -1,37 +1,36 @@
-"""What an execution has become: a fold over its events, and what follows from that alone.
+"""What an execution has become, and what follows from that alone. `evolve` folds events into it.
 
-`evolve` can neither fail nor choose. Nothing here grows with history: finished steps leave only their
-newest output by name, so the thousandth step costs what the first one did.
+One struct that JSON holds without loss, so it can be stored and continued elsewhere. Nothing in it grows with
+history: finished steps leave their newest output by name and a count by key, so the thousandth step costs what
+the first one did; and a change copies a few small parts, however much is open (see `frozen_map`).
 """
 
 from enum import StrEnum
-from typing import Any, TypeVar, assert_never
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from agentflow.contracts.step import StepFault
-from agentflow.execution.commands import Command, DispatchStep
-from agentflow.execution.events import (
-    Event,
-    ExecutionCompleted,
-    ExecutionFailed,
-    ExecutionStarted,
-    StepFailed,
-    StepScheduled,
-    StepSucceeded,
-    WorkflowRef,
-)
+from agentflow.execution.commands import Command, DispatchStep, OpenTask, StartChild
+from agentflow.execution.events import Answered, ChildStarted, SignalReceived, StepScheduled, TaskOpened, WorkflowRef
+from agentflow.execution.frozen_map import FrozenMap
 from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId
 
-_V = TypeVar("_V")
+NOTHING: FrozenMap[Any] = FrozenMap()
 
 
 class Status(StrEnum):
+    """A terminated execution is a cancelled one whose fault says `terminated`."""
+
     NEW = "new"
     RUNNING = "running"
+    PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -39,6 +38,25 @@ class Waiting(msgspec.Struct, frozen=True):
 
     last: StepScheduled
     retry_at_ms: int
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """Somebody waits for a signal. Whoever waited first is served first."""
+
+    name: str
+    since_version: int
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """Where a failed execution was, for whoever retries it."""
+
+    answered: Answered | None  # the outcome that the program could not go on from
+    again: StepScheduled | ChildStarted | None  # what had failed, if that outcome was a failure
+    steps: tuple[StepScheduled, ...] = ()
+    children: tuple[ChildStarted, ...] = ()
+    tasks: tuple[TaskOpened, ...] = ()
+    timers: FrozenMap[int] = NOTHING
+    awaited: FrozenMap[Awaited] = NOTHING
 
 
 class ExecutionState(msgspec.Struct, frozen=True):
@@ -52,70 +70,86 @@ class ExecutionState(msgspec.Struct, frozen=True):
     started_at_ms: int = 0
     ended_at_ms: int | None = None
     deadline_ms: int | None = None
-    in_flight: dict[StepPath, StepScheduled] = {}
-    waiting: dict[StepPath, Waiting] = {}
-    visits: dict[str, int] = {}
-    outputs: dict[str, Any] = {}
+
+    # What is open. Steps, children and tasks by path; timers and signals by the key that the program gave.
+    in_flight: FrozenMap[StepScheduled] = NOTHING
+    waiting: FrozenMap[Waiting] = NOTHING
+    children: FrozenMap[ChildStarted] = NOTHING
+    tasks: FrozenMap[TaskOpened] = NOTHING
+    timers: FrozenMap[int] = NOTHING
+    awaited: FrozenMap[Awaited] = NOTHING
+    due: FrozenMap[str] = NOTHING  # every moment that matters, soonest first: see `due_key`
+
+    # What is known.
+    visits: FrozenMap[int] = NOTHING  # how often each key was used, so that no path is used twice
+    outputs: FrozenMap[Any] = NOTHING
+    memory: FrozenMap[Any] = NOTHING
+    vars: dict[str, Any] = {}
+    kept: tuple[SignalReceived, ...] = ()  # signals nobody has waited for yet, oldest first
+    seen: tuple[str, ...] = ()  # ids of the last requests, so that a repeated one changes nothing
+
+    # How it stands.
+    paused_at_ms: int | None = None
+    held: FrozenMap[Answered] = NOTHING  # what ended while paused, in its order: told to the program on resume
+    ending: StepFault | None = None  # why the program is undoing its work
+    failed: StepScheduled | ChildStarted | None = None  # the last thing that ended badly
+    broken: Broken | None = None
     output: Any = None
     fault: StepFault | None = None
 
     @property
     def ended(self) -> bool:
-        return self.status is Status.COMPLETED or self.status is Status.FAILED
+        return self.status in _ENDED
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything is open that can still move it."""
+        return bool(self.in_flight or self.waiting or self.timers or self.awaited or self.children or self.tasks)
 
 
-def evolve(state: ExecutionState, event: Event) -> ExecutionState:
-    version = state.version + 1
-    match event:
-        case StepSucceeded():
-            name = state.in_flight[event.path].name
-            return replace(
-                state,
-                version=version,
-                in_flight=_without(state.in_flight, event.path),
-                outputs={**state.outputs, name: event.output},
-            )
-        case StepScheduled():
-            return replace(
-                state,
-                version=version,
-                in_flight={**state.in_flight, event.path: event},
-                waiting=_without(state.waiting, event.path) if event.attempt > 1 else state.waiting,
-                visits=(
-                    {**state.visits, event.name: state.visits.get(event.name, 0) + 1}
-                    if event.attempt == 1
-                    else state.visits
-                ),
-            )
-        case StepFailed():
-            waiting = state.waiting
-            if event.retry_at_ms is not None:
-                waiting = {**waiting, event.path: Waiting(state.in_flight[event.path], event.retry_at_ms)}
-            return replace(state, version=version, in_flight=_without(state.in_flight, event.path), waiting=waiting)
-        case ExecutionStarted():
-            return replace(
-                state,
-                version=version,
-                status=Status.RUNNING,
-                execution=event.execution,
-                tenant=event.tenant,
-                workflow=event.workflow,
-                trace=event.trace,
-                input=event.input,
-                started_at_ms=event.at_ms,
-                deadline_ms=event.deadline_ms,
-            )
-        case ExecutionCompleted():
-            return replace(_closed(state, version, event.at_ms), status=Status.COMPLETED, output=event.output)
-        case ExecutionFailed():
-            return replace(_closed(state, version, event.at_ms), status=Status.FAILED, fault=event.fault)
-        case _:
-            assert_never(event)
+def key_of(path: StepPath) -> str:
+    """The program's key of a path: `check` of `check~2`. A key holds no `~` (see `Draft`)."""
+    return path.partition("~")[0]
+
+
+def newest_path(state: ExecutionState, key: str) -> StepPath:
+    """The path under which `key` was used last: the only one that can be open."""
+    return path_of(key, state.visits.get(key) or 1)
+
+
+def path_of(key: str, visit: int) -> StepPath:
+    """A step's identity. A place that is visited again is another step: `check`, `check~2`, …"""
+    return StepPath(key if visit == 1 else f"{key}~{visit}")
+
+
+# Kinds of moments, in the order in which they are dealt with when they fall together.
+DUE_RETRY, DUE_TIMEOUT, DUE_TIMER = "r", "s", "t"
+_DUE_DIGITS = 15
+
+
+def due_key(at_ms: int, kind: str, of: str) -> str:
+    """Sorts by time; the value beside it is the path or key whose moment it is."""
+    return f"{max(0, at_ms):0{_DUE_DIGITS}d}{kind}{of}"
+
+
+def due_at_ms(key: str) -> int:
+    return int(key[:_DUE_DIGITS])
+
+
+def due_kind(key: str) -> str:
+    return key[_DUE_DIGITS]
 
 
 def pending_commands(state: ExecutionState) -> tuple[Command, ...]:
-    """What must have been sent if `state` is true: recovery and the sweeper send it again."""
-    return tuple(dispatch(step) for step in state.in_flight.values())
+    """What must have been sent if `state` is true: recovery and the sweeper send it again.
+
+    What was halted is not in here: cancelling is best effort, and whoever still reports is not listened to.
+    """
+    return (
+        *(dispatch(step) for step in state.in_flight.values()),
+        *(start_child(child) for child in state.children.values()),
+        *(open_task(task) for task in state.tasks.values()),
+    )
 
 
 def dispatch(step: StepScheduled) -> DispatchStep:
@@ -130,20 +164,20 @@ def dispatch(step: StepScheduled) -> DispatchStep:
     )
 
 
+def start_child(child: ChildStarted) -> StartChild:
+    return StartChild(child.path, child.workflow, child.version, child.input)
+
+
+def open_task(task: TaskOpened) -> OpenTask:
+    return OpenTask(task.path, task.task)
+
+
 def next_wakeup(state: ExecutionState) -> int | None:
     """When `TimeReached` is due next: a timer that needs no table, because the state implies it."""
-    if state.ended:
+    if state.ended or state.paused_at_ms is not None:
         return None
-    moments = [step.at_ms + step.timeout_ms for step in state.in_flight.values()]
-    moments += [waiting.retry_at_ms for waiting in state.waiting.values()]
+    first = state.due.first()
+    moments = [] if first is None else [due_at_ms(first)]
     if state.deadline_ms is not None:
         moments.append(state.deadline_ms)
     return min(moments, default=None)
-
-
-def _closed(state: ExecutionState, version: int, at_ms: int) -> ExecutionState:
-    return replace(state, version=version, ended_at_ms=at_ms, in_flight={}, waiting={})
-
-
-def _without(mapping: dict[StepPath, _V], path: StepPath) -> dict[StepPath, _V]:
-    return {key: value for key, value in mapping.items() if key != path}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from agentflow.errors import AgentFlowError, Bug
-from agentflow.execution.commands import Command
+from agentflow.execution.commands import Command, DispatchStep
 from agentflow.execution.decide import decide
 from agentflow.execution.events import Event, WorkflowRef
 from agentflow.execution.messages import Start
@@ -68,7 +68,8 @@ class CommitLoop:
         self._open[state.execution] = state
         self._timers.arm(state.execution, next_wakeup(state))
         for command in pending_commands(state):
-            self._sweeper.suspect(state.execution, command)
+            if isinstance(command, DispatchStep):
+                self._sweeper.suspect(state.execution, command)
 
     async def run(self) -> None:
         while True:
@@ -157,10 +158,17 @@ class CommitLoop:
             self._open[state.execution] = state
         self._timers.arm(state.execution, next_wakeup(state))
         for command in draft.commands:
-            await self._outbound.send_step(state, command)
-            self._sweeper.sent(state.execution, command)
+            await self._perform(state, command)
         await self._outbound.send_feed(state, draft.before.version, tuple(draft.events))
         self._watchers.committed(state)
+
+    async def _perform(self, state: ExecutionState, command: Command) -> None:
+        """The one place where a command meets the world. Whatever is not done here is derived again from the state."""
+        if isinstance(command, DispatchStep):
+            await self._outbound.send_step(state, command)
+            self._sweeper.sent(state.execution, command)
+        else:
+            _log.info("command.not_performed", execution=state.execution, command=type(command).__name__)
 
 
 class UnknownExecution(Bug):

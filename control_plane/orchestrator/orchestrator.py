@@ -15,7 +15,7 @@ from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.step import StepFault
 from agentflow.errors import AgentFlowError, NotFound
-from agentflow.execution.commands import Command
+from agentflow.execution.commands import DispatchStep
 from agentflow.execution.events import WorkflowRef
 from agentflow.execution.messages import Stamp, Start, StepReported, TimeReached
 from agentflow.execution.state import ExecutionState, next_wakeup
@@ -174,7 +174,7 @@ class Orchestrator:
 
         self._inbox.put(Arrival(execution, TimeReached(self._stamp()), settled, refused))
 
-    def _fail_step(self, execution: ExecutionId, command: Command, fault: StepFault) -> None:
+    def _fail_step(self, execution: ExecutionId, command: DispatchStep, fault: StepFault) -> None:
         """A report in the name of a worker that could never be reached."""
         stamp = self._stamp()
         report = StepReported(

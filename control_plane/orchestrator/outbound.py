@@ -15,7 +15,7 @@ from agentflow.clock import Clock
 from agentflow.contracts.message import Kind, Message, seal
 from agentflow.contracts.step import StepFault, StepRequest
 from agentflow.errors import Bug, Rejected
-from agentflow.execution.commands import Command
+from agentflow.execution.commands import DispatchStep
 from agentflow.execution.events import Event, WorkflowRef
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, UlidSource, shard_of
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 SENDER = "orchestrator"
 
-Unsendable = Callable[[ExecutionId, Command, StepFault], None]
+Unsendable = Callable[[ExecutionId, DispatchStep, StepFault], None]
 
 
 class Outbound:
@@ -36,7 +36,7 @@ class Outbound:
         self._shards = shards
         self._unsendable = unsendable
 
-    async def send_step(self, state: ExecutionState, command: Command) -> bool:
+    async def send_step(self, state: ExecutionState, command: DispatchStep) -> bool:
         """Whether the bus took it. False is no loss: the sweeper tries again."""
         workflow = _workflow_of(state)
         request = StepRequest(

@@ -16,7 +16,7 @@ from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.errors import Unavailable
-from agentflow.execution.commands import Command
+from agentflow.execution.commands import DispatchStep
 from agentflow.execution.state import ExecutionState, dispatch
 from agentflow.ids import AgentName, ExecutionId, StepPath
 from agentflow.ports import MessageBus
@@ -49,10 +49,10 @@ class Sweeper:
         self._resend_after_s = resend_after_s
         self._sent: deque[_Sent] = deque()  # oldest first
 
-    def sent(self, execution: ExecutionId, command: Command) -> None:
+    def sent(self, execution: ExecutionId, command: DispatchStep) -> None:
         self._sent.append(_Sent(self._clock.monotonic_s(), execution, command.path, command.attempt))
 
-    def suspect(self, execution: ExecutionId, command: Command) -> None:
+    def suspect(self, execution: ExecutionId, command: DispatchStep) -> None:
         """Treat a step as overdue now: nobody here remembers whether it was ever sent."""
         self._sent.appendleft(_Sent(-math.inf, execution, command.path, command.attempt))
 

@@ -12,7 +12,8 @@ import asyncpg
 from sqlalchemy import Text, cast, func, select
 
 from agentflow.execution.events import decode
-from agentflow.execution.state import ExecutionState, evolve
+from agentflow.execution.evolve import evolve
+from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.ports import NewEvents, StoredEvent, VersionConflict
 from control_plane.storage.append import Rows, rows_of, write_postgres, write_sqlite

@@ -10,7 +10,7 @@ import msgspec
 
 from agentflow.contracts.step import StepFault
 from agentflow.execution.events import Retry
-from agentflow.execution.program import Fail, Finish, Intents, RunStep, RunView, StepOutcome
+from agentflow.execution.program import Fail, Finish, Intents, Outcome, RunStep, RunView, StepOutcome
 from agentflow.ids import AgentName
 from planners.expressions.evaluate import Expression
 from planners.expressions.scope import Facts
@@ -53,7 +53,9 @@ class FsmProgram:
     def begin(self, run: RunView) -> Intents:
         return self._enter(self._initial, Facts(run.input, None, run.outputs, run.workflow))
 
-    def advance(self, run: RunView, outcome: StepOutcome) -> Intents:
+    def advance(self, run: RunView, outcome: Outcome) -> Intents:
+        if not isinstance(outcome, StepOutcome):
+            return ()
         state = self._states.get(outcome.name)
         if state is None:
             return (Fail(StepFault("unknown_state", f"The workflow has no state `{outcome.name}`.")),)
@@ -80,7 +82,7 @@ class FsmProgram:
                 return (Finish(facts.output),)
             step_input = work.input.render(facts)
             if not isinstance(step_input, StepFault):
-                return (RunStep(target, work.agent, work.tool, step_input, work.timeout_ms, work.retry),)
+                return (RunStep(target, target, work.agent, work.tool, step_input, work.timeout_ms, work.retry),)
             if state.on_error is None:
                 return (_failed(state, step_input),)
             target, facts = state.on_error, _with_error(facts, step_input)

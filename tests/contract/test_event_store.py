@@ -19,7 +19,8 @@ from agentflow.execution.events import (
     StepSucceeded,
     WorkflowRef,
 )
-from agentflow.execution.state import ExecutionState, Status, evolve
+from agentflow.execution.evolve import evolve
+from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
 from agentflow.ports import EventStore, NewEvents, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually

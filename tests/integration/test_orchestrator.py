@@ -36,13 +36,13 @@ class Line:
     """`first`, then `second`; a failure ends it with that fault."""
 
     def begin(self, run):
-        return (RunStep("first", AGENT, None, run.input, 60_000, Retry()),)
+        return (RunStep("first", "first", AGENT, None, run.input, 60_000, Retry()),)
 
     def advance(self, run, outcome):
         if outcome.fault is not None:
             return (Fail(outcome.fault),)
         if outcome.name == "first":
-            return (RunStep("second", AGENT, None, outcome.output, 60_000, Retry()),)
+            return (RunStep("second", "second", AGENT, None, outcome.output, 60_000, Retry()),)
         return (Finish(outcome.output),)
 
 

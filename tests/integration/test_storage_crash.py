@@ -9,7 +9,8 @@ import pytest
 
 from agentflow.devstack.postgres import postgres_server
 from agentflow.execution.events import Event, ExecutionStarted, StepScheduled, WorkflowRef
-from agentflow.execution.state import ExecutionState, evolve
+from agentflow.execution.evolve import evolve
+from agentflow.execution.state import ExecutionState
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkflowId
 from agentflow.ports import NewEvents, StorageUnavailable
 from control_plane.storage.database import database

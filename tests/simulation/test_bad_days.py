@@ -23,9 +23,10 @@ from agentflow.execution.events import (
     decode,
     encode,
 )
+from agentflow.execution.evolve import evolve
 from agentflow.execution.messages import Stamp, Start, StepReported, TimeReached
 from agentflow.execution.program import Fail, Finish, RunStep
-from agentflow.execution.state import ExecutionState, Status, evolve, next_wakeup, pending_commands
+from agentflow.execution.state import ExecutionState, Status, next_wakeup, pending_commands
 from agentflow.ids import AgentName, ExecutionId, TenantId, TraceId, WorkerId, WorkflowId
 
 DAYS = range(300)
@@ -55,7 +56,9 @@ class RandomMachine:
     def _enter(self, state):
         if state >= self._size:
             return Finish(f"ended at {state}")
-        return RunStep(f"s{state}", AgentName("agent"), None, {"from": state}, timeout_ms=1_000, retry=self._retry)
+        return RunStep(
+            f"s{state}", f"s{state}", AgentName("agent"), None, {"from": state}, timeout_ms=1_000, retry=self._retry
+        )
 
 
 class World:

@@ -26,14 +26,14 @@ def program(*states: str, initial: str = "a", final: str = "[end]", spec: str = 
 
 
 def view(given: Any = None, **outputs: Any) -> RunView:
-    return RunView(given, outputs, REF)
+    return RunView(given, outputs, REF, {}, {}, at_ms=0, chance=0.5)
 
 
 def test_an_execution_begins_in_the_initial_state_with_its_input_rendered():
     machine = program("a: {agent: x, input: {t: '${input.t}', v: '${workflow.version}'}, on_success: end}", "end:")
 
     assert machine.begin(view({"t": 5})) == (
-        RunStep("a", "x", None, {"t": 5, "v": "1.0.0"}, limits.STEP_TIMEOUT_MS_DEFAULT, Retry()),
+        RunStep("a", "a", "x", None, {"t": 5, "v": "1.0.0"}, limits.STEP_TIMEOUT_MS_DEFAULT, Retry()),
     )
 
 
@@ -69,7 +69,7 @@ def test_success_leads_on_and_the_next_input_sees_the_output_before_it():
         "a: {agent: x, on_success: b}", "b: {agent: y, input: '${n} of ${output.total}', on_success: end}", "end:"
     )
 
-    (step,) = machine.advance(view(a={"n": 1, "total": 2}), StepOutcome("a", {"n": 1, "total": 2}))
+    (step,) = machine.advance(view(a={"n": 1, "total": 2}), StepOutcome("a", "a", {"n": 1, "total": 2}))
 
     assert (step.name, step.input) == ("b", "1 of 2")
 
@@ -80,7 +80,7 @@ def test_the_first_transition_that_holds_is_taken(score, target):
     ends = [f"{name}: {{agent: x, on_success: end}}" for name in ("high", "middle", "low")]
 
     (step,) = program(f"a: {{agent: x, transitions: {ways}}}", *ends, "end:").advance(
-        view(), StepOutcome("a", {"score": score})
+        view(), StepOutcome("a", "a", {"score": score})
     )
 
     assert step.name == target
@@ -89,13 +89,13 @@ def test_the_first_transition_that_holds_is_taken(score, target):
 def test_no_transition_that_holds_is_a_fault_of_the_state():
     machine = program("a: {agent: x, transitions: [{condition: ok, to: end}]}", "end:")
 
-    (fail,) = machine.advance(view(), StepOutcome("a", {"ok": False}))
+    (fail,) = machine.advance(view(), StepOutcome("a", "a", {"ok": False}))
 
     assert fail == Fail(StepFault("no_transition", "State `a` failed: No condition of its transitions holds."))
 
 
 def test_a_fault_without_on_error_fails_the_execution_and_names_the_state():
-    (fail,) = program("a: {agent: x, on_success: end}", "end:").advance(view(), StepOutcome("a", fault=BOOM))
+    (fail,) = program("a: {agent: x, on_success: end}", "end:").advance(view(), StepOutcome("a", "a", fault=BOOM))
 
     assert fail == Fail(StepFault("boom", "State `a` failed: It went wrong."))
 
@@ -103,10 +103,10 @@ def test_a_fault_without_on_error_fails_the_execution_and_names_the_state():
 @pytest.mark.parametrize(
     ("outcome", "code"),
     [
-        (StepOutcome("a", fault=BOOM), "boom"),
-        (StepOutcome("a", {"ok": False}), "no_transition"),
-        (StepOutcome("a", {"other": 1}), "expression_error"),
-        (StepOutcome("a", {"ok": "yes"}), "expression_error"),
+        (StepOutcome("a", "a", fault=BOOM), "boom"),
+        (StepOutcome("a", "a", {"ok": False}), "no_transition"),
+        (StepOutcome("a", "a", {"other": 1}), "expression_error"),
+        (StepOutcome("a", "a", {"ok": "yes"}), "expression_error"),
     ],
 )
 def test_every_kind_of_fault_is_routed_by_on_error_and_seen_there(outcome, code):
@@ -134,8 +134,8 @@ def test_error_is_null_where_a_state_was_reached_without_one():
         "end:",
     )
 
-    (well,) = machine.advance(view(), StepOutcome("a", {}))
-    (badly,) = machine.advance(view(), StepOutcome("a", fault=BOOM))
+    (well,) = machine.advance(view(), StepOutcome("a", "a", {}))
+    (badly,) = machine.advance(view(), StepOutcome("a", "a", fault=BOOM))
 
     assert (well.input, badly.input) == ({"failed": False}, {"failed": True})
 
@@ -171,21 +171,21 @@ def test_two_states_that_hand_a_fault_back_and_forth_are_stopped():
 def test_a_final_state_without_a_step_ends_with_the_output_before_it():
     machine = program("a: {agent: x, on_success: end, on_error: end}", "end:")
 
-    assert machine.advance(view(), StepOutcome("a", {"n": 1})) == (Finish({"n": 1}),)
-    assert machine.advance(view(), StepOutcome("a", fault=BOOM)) == (Finish(None),)
+    assert machine.advance(view(), StepOutcome("a", "a", {"n": 1})) == (Finish({"n": 1}),)
+    assert machine.advance(view(), StepOutcome("a", "a", fault=BOOM)) == (Finish(None),)
 
 
 def test_a_final_state_with_a_step_ends_with_its_own_output():
     machine = program("a: {agent: x, on_success: end}", "end: {agent: y, input: '${n}'}")
 
-    (step,) = machine.advance(view(), StepOutcome("a", {"n": 1}))
+    (step,) = machine.advance(view(), StepOutcome("a", "a", {"n": 1}))
 
     assert (step.name, step.input) == ("end", 1)
-    assert machine.advance(view(), StepOutcome("end", "done")) == (Finish("done"),)
+    assert machine.advance(view(), StepOutcome("end", "end", "done")) == (Finish("done"),)
 
 
 def test_the_outcome_of_a_state_that_does_not_exist_fails_instead_of_raising():
-    (fail,) = program("a: {agent: x, on_success: end}", "end:").advance(view(), StepOutcome("ghost", 1))
+    (fail,) = program("a: {agent: x, on_success: end}", "end:").advance(view(), StepOutcome("ghost", "ghost", 1))
 
     assert fail.fault.code == "unknown_state"
 
@@ -276,7 +276,7 @@ def _random_state(chance: random.Random, name: str, names: list[str]) -> str:
 
 def test_the_same_view_and_outcome_always_give_the_same_intents():
     machine = program(*SUPPORT, initial="classify", final="[respond, escalate]")
-    outcome = StepOutcome("classify", {"confidence": 0.9, "kind": "k"})
+    outcome = StepOutcome("classify", "classify", {"confidence": 0.9, "kind": "k"})
 
     answers = [machine.advance(view({"ticket": "t"}), outcome) for _ in range(5)]
 

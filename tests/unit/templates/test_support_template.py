@@ -44,7 +44,7 @@ def walk(workflow, functions):
         path: list[str] = []
         outputs: dict = {}
         ref = WorkflowRef("wf_1", "support", "1.0.0", workflow.digest)
-        (intent,) = workflow.program.begin(RunView(input, outputs, ref))
+        (intent,) = workflow.program.begin(RunView(input, outputs, ref, {}, {}, at_ms=0, chance=0.5))
         while isinstance(intent, RunStep):
             path.append(intent.name)
             output, fault = None, None
@@ -53,7 +53,10 @@ def walk(workflow, functions):
             else:
                 output = functions[intent.tool or intent.agent](intent.input)
                 outputs = outputs | {intent.name: output}
-            (intent,) = workflow.program.advance(RunView(input, outputs, ref), StepOutcome(path[-1], output, fault))
+            (intent,) = workflow.program.advance(
+                RunView(input, outputs, ref, {}, {}, at_ms=0, chance=0.5),
+                StepOutcome(path[-1], path[-1], output, fault),
+            )
         assert isinstance(intent, Finish)
         return path, intent.output
 
