@@ -36,8 +36,8 @@ check: $(READY) ## lint, formatting, types, import contracts, lock and generated
 	@$(BIN)/python requirements/lock.py --check
 	@$(BIN)/python proto/generate.py --check
 
-bench: $(READY) ## measure throughput and latency; prints a table, saves bench/results/latest.json
-	@$(BIN)/python -m bench
+bench: $(READY) ## measure and print tables; SUBJECTS="platform peers" chooses; saves bench/results/latest.json
+	@$(BIN)/python -m bench $(SUBJECTS)
 
 fmt: $(READY) ## format, and fix what can be fixed by machine
 	@$(BIN)/ruff format .
