@@ -1,23 +1,26 @@
 """The program inside: reads one call from stdin, fences itself, runs the function, writes one JSON result.
 
-Started by `process` as a script in a bare interpreter, so it imports the standard library only. It splits in two:
-a warden, which outlives the tool to report what it used, and the tool, which is alone in its namespaces.
-Result on stdout: the tool's line, then the warden's. Whatever the tool prints goes to stderr.
+Started by every backend but `wasm`, as a script in a bare interpreter, so it imports the standard library only; which
+fences it must raise itself is written in the call. It splits in two: a warden, which outlives the tool to report what
+it used, and the tool. Result on stdout: the tool's line, then the warden's. Whatever the tool prints goes to stderr.
+As `child.py wait` it says `ready` first and can be kept until a call comes. When its stdin ends, so does the tool.
 """
 
 import contextlib
 import ctypes
+import errno
 import importlib
 import json
 import os
 import resource
+import select
 import signal
 import sys
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 1, 22, 38, 2
 _CAPABILITY_VERSION_3, _CAP_DAC_READ_SEARCH = 0x20080522, 2
 _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446  # the same on every architecture
 _LANDLOCK_EXECUTE, _LANDLOCK_WRITE, _LANDLOCK_READ, _LANDLOCK_READ_DIR = 1, 2, 4, 8
@@ -28,52 +31,107 @@ _SYSTEM_PLACES = (
     *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group"),
     *("/etc/ssl", "/etc/pki", "/etc/ca-certificates"),
 )
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WARDEN_SPARE_S = 5  # after the parent's own deadline: the warden ends a tool whose worker forgot it
+_ALLOW_ALL = bytes.fromhex("060000000000ff7f")  # one instruction, to learn whether filters are allowed at all
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
     parent = os.getppid()
-    os.closerange(3, 1 << 20)
-    if sys.argv[1:] == ["probe"]:
-        _probe()
-        return
+    for descriptor in _inherited():
+        with contextlib.suppress(OSError):  # the listing's own is closed by now
+            os.close(descriptor)
+    match sys.argv[1:]:
+        case ["probe", *fences]:
+            _probe(fences)
+            return
+        case ["wait"]:
+            _warm_up()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGALRM})
-    document = json.loads(sys.stdin.buffer.read())
-    profile = document["profile"]
-    results = os.dup(1)
+    document = _received()
+    if document is None:
+        return  # whoever started us went away, or has no use for us any more
+    profile, fences = document["profile"], document["fences"]
+    results, owner = os.dup(1), os.dup(0)
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    if profile["isolation"] == "full":
+    if "namespaces" in fences:
         _enter_namespaces()
-    # After the namespaces: gaining credentials in a new one makes the kernel forget this wish.
-    _when_parent_dies(signal.SIGTERM)
-    if os.getppid() != parent:  # it died before we wished
-        _leave_no_folder()
-        return
+    if document["dies_with_parent"]:
+        # After the namespaces: gaining credentials in a new one makes the kernel forget this wish.
+        _when_parent_dies(signal.SIGTERM)
+        if os.getppid() != parent:  # it died before we wished
+            _leave_no_folder()
+            return
     tool = os.fork()
     if tool == 0:
+        os.close(owner)
         _be_the_tool(document, profile, results)
-    report = _watch_over(tool, profile["wall_s"] + _WARDEN_SPARE_S)
-    if os.getppid() != parent:
+    report = _watch_over(tool, owner, profile["wall_s"] + _WARDEN_SPARE_S)
+    if document["dies_with_parent"] and os.getppid() != parent:
         _leave_no_folder()
     _write(results, b"\n" + json.dumps(report).encode())
 
 
-def _watch_over(tool: int, patience_s: float) -> dict[str, float]:
-    """The warden's part: wait for the end, or bring it about; then say what was used."""
+def _inherited() -> list[int]:
+    return [number for name in os.listdir("/proc/self/fd") if (number := int(name)) > 2]  # noqa: PTH208
 
-    def end_the_tool(_signal: int, _frame: FrameType | None) -> None:
-        os.kill(tool, signal.SIGKILL)  # the first process of its namespace: everything in there ends with it
+
+def _warm_up() -> None:
+    """Pay now for what nearly every call needs, say so, and wait for the call."""
+    import asyncio  # noqa: F401
+    import inspect  # noqa: F401
+    import traceback  # noqa: F401
+
+    _write(1, b"ready\n")
+
+
+def _received() -> dict[str, Any] | None:
+    """One call: its length in bytes as a line, then its JSON. Our stdin stays open as long as somebody wants us."""
+    head = b""
+    while not head.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            return None
+        head += byte
+    body, wanted = bytearray(), int(head)
+    while len(body) < wanted:
+        part = os.read(0, min(wanted - len(body), 1 << 20))
+        if not part:
+            return None
+        body += part
+    document: dict[str, Any] = json.loads(body)
+    return document
+
+
+def _watch_over(tool: int, owner: int, patience_s: float) -> dict[str, float]:
+    """The warden's part: wait for the end, or bring it about; then say what was used."""
+    woken, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    ends: list[int] = []
+
+    def end_the_tool(number: int, _frame: FrameType | None) -> None:
+        ends.append(number)
 
     signal.signal(signal.SIGTERM, end_the_tool)
     signal.signal(signal.SIGALRM, end_the_tool)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken
     signal.setitimer(signal.ITIMER_REAL, patience_s)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGALRM})
-    os.waitid(os.P_PID, tool, os.WEXITED | os.WNOWAIT)  # not reaped yet, so that its group is surely still its own
+    # Not reaped yet, so that its group is surely still its own.
+    while os.waitid(os.P_PID, tool, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and not ends:
+        readable, _, _ = select.select([woken, owner], [], [])
+        if woken in readable:
+            os.read(woken, 4096)
+        if owner in readable and not os.read(owner, 4096):
+            break  # nobody waits for the answer any more
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(tool, signal.SIGKILL)  # the first process of its namespace, if it has one: all in there end with it
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(tool, signal.SIGKILL)  # what it left behind, where there is no namespace to end it
     _, status, usage = os.wait4(tool, 0)
@@ -99,12 +157,11 @@ def _be_the_tool(document: dict[str, Any], profile: dict[str, Any], results: int
     os.environ.clear()  # noqa: TID251 - the interpreter puts LC_CTYPE there by itself; only grants may stay
     os.environ.update(profile["environment"] | document["given"])  # noqa: TID251
     sys.path[:0] = document["path"]
-    if profile["isolation"] == "full":
-        _fence_files([*document["path"], *profile["readable"]], [os.curdir, *profile["writable"]])
-        _drop_capabilities()
-    _limit(profile)
+    _raise_fences(document, profile)
     try:
-        answer = _encoded(_call(document))
+        answer = _encoded(_run_command(document, profile) if document["argv"] else _call(document))
+    except _Faulty as fault:
+        answer = json.dumps(fault.answer).encode()
     except MemoryError:
         answer = b'{"memory":true}'
     except BaseException as error:  # noqa: BLE001 - whatever a tool raises, SystemExit too, is its answer
@@ -115,6 +172,66 @@ def _be_the_tool(document: dict[str, Any], profile: dict[str, Any], results: int
         _write(results, answer)
     finally:
         os._exit(0)
+
+
+def _raise_fences(document: dict[str, Any], profile: dict[str, Any]) -> None:
+    """In an order in which no fence is in the way of the next one."""
+    fences = document["fences"]
+    if "rlimits" in fences:
+        _limit(profile, document["bounds"])
+    if "landlock" in fences:
+        _fence_files(
+            [*document["path"], *profile["readable"], *document["readable"]],
+            [os.curdir, *profile["writable"], *document["writable"]],
+        )
+    if "user" in fences:
+        os.setgroups([])
+        os.setresgid(document["user"], document["user"], document["user"])
+        os.setresuid(document["user"], document["user"], document["user"])
+        _when_parent_dies(signal.SIGKILL)  # the kernel forgets this wish with the identity
+    if "capabilities" in fences:
+        _drop_capabilities()
+    if "no_new_privileges" in fences:
+        _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if "seccomp" in fences:
+        _filter_system_calls(bytes.fromhex(document["seccomp"]))
+
+
+class _Faulty(Exception):
+    def __init__(self, **answer: Any) -> None:
+        self.answer = answer
+
+
+def _run_command(document: dict[str, Any], profile: dict[str, Any]) -> Any:
+    """The input on its stdin, JSON back from its stdout, of which no more is read than may be answered."""
+    import subprocess
+    import threading
+
+    given = json.dumps(document["input"]).encode()
+    with subprocess.Popen(document["argv"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        feeding = threading.Thread(target=_feed, args=(running.stdin, given), daemon=True)
+        feeding.start()
+        answered = bytearray()
+        while part := running.stdout.read(1 << 16):
+            answered += part
+            if len(answered) > profile["output_bytes"]:
+                raise _Faulty(flood=True)
+        code = running.wait()
+    if code != 0:
+        ending = f"exit code {code}" if code > 0 else f"signal {-code}"
+        raise _Faulty(error=f"the command ended with {ending}", retryable=False)
+    try:
+        return json.loads(answered)
+    except (ValueError, RecursionError) as error:
+        raise _Faulty(invalid=str(error)) from None
+
+
+def _feed(stream: Any, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # a command need not read its input
+        _write(stream.fileno(), data)
+        stream.close()
 
 
 def _call(document: dict[str, Any]) -> Any:
@@ -150,6 +267,8 @@ def _encoded_error(error: BaseException) -> bytes:
     import traceback
 
     traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return b'{"disk":true}'
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - an exception of the tool's own making may fail even at this
@@ -164,19 +283,19 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _limit(profile: dict[str, Any]) -> None:
+def _limit(profile: dict[str, Any], bounds: dict[str, int]) -> None:
     # Soft and hard are equal, so that CPU time ends in SIGKILL: the first process of a namespace ignores SIGXCPU.
-    bounds = {
+    wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: profile["cpu_s"],
         resource.RLIMIT_FSIZE: profile["file_bytes"],
         resource.RLIMIT_NOFILE: profile["files_max"],
-        resource.RLIMIT_AS: profile["memory_bytes"],
     }
-    if profile["isolation"] == "full":
-        # Counted per user namespace; outside of one it would count the worker's own threads. Root is exempt.
-        bounds[resource.RLIMIT_NPROC] = profile["processes_max"]
-    for kind, bound in bounds.items():
+    if "address_space" in bounds:
+        wanted[resource.RLIMIT_AS] = bounds["address_space"]
+    if "processes" in bounds:
+        wanted[resource.RLIMIT_NPROC] = bounds["processes"]
+    for kind, bound in wanted.items():
         _, ceiling = resource.getrlimit(kind)
         allowed = bound if ceiling == resource.RLIM_INFINITY else min(bound, ceiling)
         resource.setrlimit(kind, (allowed, allowed))
@@ -209,10 +328,23 @@ class _CapabilityData(ctypes.Structure):
 
 def _drop_capabilities() -> None:
     """Keep none, but for root the reading of files: which ones, the file fence has already said."""
-    kept = 1 << _CAP_DAC_READ_SEARCH if os.getuid() == 0 else 0
     header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
-    data = (_CapabilityData * 2)(_CapabilityData(kept, kept, 0), _CapabilityData(0, 0, 0))
+    data = (_CapabilityData * 2)()
+    _checked(_libc.capget(ctypes.byref(header), data))
+    kept = data[0].permitted & (1 << _CAP_DAC_READ_SEARCH) if os.getuid() == 0 else 0
+    data[0], data[1] = _CapabilityData(kept, kept, 0), _CapabilityData(0, 0, 0)
     _checked(_libc.capset(ctypes.byref(header), data))
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def _filter_system_calls(program: bytes) -> None:
+    """`program` is BPF, built outside by `seccomp`: eight bytes an instruction."""
+    filtering = _FilterProgram(len(program) // 8, program)
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filtering), 0, 0))
 
 
 class _PathRule(ctypes.Structure):
@@ -260,14 +392,19 @@ def _checked(result: int) -> int:
     return result
 
 
-def _probe() -> None:
-    """Try every wall once, as a call would; exit 0 if all of them stand."""
+def _probe(fences: list[str]) -> None:
+    """Try the fences once, as a call would; exit 0 if all of them stand."""
     try:
-        _enter_namespaces()
+        if "namespaces" in fences:
+            _enter_namespaces()
         if (tool := os.fork()) == 0:
             try:
-                _fence_files([], [os.curdir])
-                _drop_capabilities()
+                if "landlock" in fences:
+                    _fence_files([], [os.curdir])
+                if "capabilities" in fences:
+                    _drop_capabilities()
+                if "seccomp" in fences:
+                    _filter_system_calls(_ALLOW_ALL)
             except OSError as error:
                 print(error, file=sys.stderr, flush=True)  # noqa: T201 - this is the answer to the parent
                 os._exit(1)

@@ -1,31 +1,42 @@
-"""A Python function in a fresh process of its own: started, fed, bounded, and judged from outside.
+"""A function or command in a fresh process of its own, behind every fence the kernel offers without a daemon.
 
-The fences themselves are raised by `child`, inside, before the tool's code is imported. Every way a call can
-go wrong becomes a `StepFault`; only a profile this machine cannot honour is an error.
+With bubblewrap: a file system of its own with nothing of the host's but what was granted, own process ids, network,
+IPC and host name, another user (where the worker is root), no capabilities. Without it: the same namespaces but for
+files, which Landlock then guards alone. In both: Landlock, a filter of system calls, resource limits, and a control
+group where this machine allows one. Where the kernel refuses these, isolation is `reduced`, and says so.
+`open_process_sandbox` tries what holds here; every outcome lists the layers that stood.
 """
 
 import asyncio
 import os
 import shutil
-import signal
 import sys
-import tempfile
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Collection
+from typing import Final
 
-import msgspec
 import structlog
 
-from agentflow.contracts.step import StepFault
 from agentflow.errors import Unavailable
-from sandbox.policy import ExecProfile, Isolation, profile_hash
-from sandbox.tool_call import SandboxOutcome, ToolCall
+from sandbox.backends import layout, seccomp
+from sandbox.backends.cgroup import Cgroups, find_cgroups
+from sandbox.backends.door import Door
+from sandbox.backends.exchange import Ending, frame
+from sandbox.backends.inmate import perform, user_of
+from sandbox.backends.scratch import Scratch, sweep
+from sandbox.backends.stdio import StdioProcess
+from sandbox.backends.unsupported import refuse_unless
+from sandbox.policy import MIB, ExecProfile, Isolation
+from sandbox.tool_call import Command, SandboxOutcome, ToolCall
+from sandbox.workspace import hand_over
 
-_STDERR = 2
-_CHILD = str(Path(__file__).with_name("child.py"))
-_LOG_BYTES_MAX = 64 * 1024
-_REPORT_BYTES_MAX = 256  # the warden's line and the wrapping of the tool's
-_STOP_S = 2.0  # the warden needs a moment to end the tool; after this it is not asked any more
+# What each layer is, by the name that audit records carry. `user` needs root, `cgroup` a group we may write to.
+NAMESPACES: Final = ("pid", "network", "ipc", "uts")
+INSIDE: Final = ("landlock", "capabilities", "no_new_privileges", "seccomp", "rlimits")
+_OWN_NAMESPACES: Final = ("pid", "network", "ipc")  # what the program inside can make for itself
+_UNSHARE = {"pid": "--unshare-pid", "network": "--unshare-net", "ipc": "--unshare-ipc", "uts": "--unshare-uts"}
+_SPARE_BYTES = 48 * MIB  # bubblewrap, the warden and an interpreter
+_SPARE_PROCESSES = 6
+_PROCESSES_OF_A_USER = 4096  # where the control group counts a call's processes, this only stops a runaway user
 
 log = structlog.get_logger(__name__)
 
@@ -41,194 +52,223 @@ class IsolationUnavailable(Unavailable):
         )
 
 
-class _Report(msgspec.Struct, frozen=True):
-    """The warden's line."""
-
-    exit_code: int
-    cpu_s: float
-    max_rss_bytes: int
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """The tool's line."""
-
-    output: Any = None
-    error: str | None = None
-    retryable: bool = False
-    invalid: str | None = None
-    memory: bool = False
-
-
-_report = msgspec.json.Decoder(_Report)
-_answer = msgspec.json.Decoder(_Answer)
-
-
-class _TooLarge(Exception):
-    pass
-
-
 async def open_process_sandbox() -> "ProcessSandbox":
     """Try the fences once, so that every profile compiled from here on says what will really hold."""
-    probe = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-B", _CHILD, "probe", stderr=asyncio.subprocess.PIPE, env={}
-    )
-    _, reason = await probe.communicate()
-    if probe.returncode == 0:
-        return ProcessSandbox(isolation="full")
+    sweep()
+    cgroups = find_cgroups()
+    if cgroups is not None:
+        cgroups.sweep()
+    bubblewrap = shutil.which("bwrap")
+    inside = ["landlock", "capabilities", "seccomp"]
+    attempts: list[tuple[str | None, list[str]]] = [(None, ["namespaces", *inside])]
+    if bubblewrap is not None:
+        attempts[:0] = [(bubblewrap, inside), (bubblewrap, inside[1:])]  # older kernels have no Landlock
+    reason = ""
+    for program, fences in attempts:
+        reason = await _refused(program, fences)
+        if reason:
+            log.info("sandbox.fences_refused", bubblewrap=program is not None, fences=fences, reason=reason)
+        else:
+            raised = [layer for layer in INSIDE if layer in fences or layer not in inside]
+            return ProcessSandbox(isolation="full", bubblewrap=program, inside=raised, cgroups=cgroups)
     log.warning(
         "sandbox.reduced",
         backend="process",
-        reason=reason.decode(errors="replace").strip(),
+        reason=reason,
         lost="tools reach the network and every file the worker's user may read",
     )
-    return ProcessSandbox(isolation="reduced")
+    return ProcessSandbox(isolation="reduced", inside=["rlimits"], cgroups=cgroups)
+
+
+async def _refused(bubblewrap: str | None, fences: list[str]) -> str:
+    """Why these fences cannot stand here; empty if they can."""
+    try:
+        seccomp.filter_program()
+    except OSError as error:
+        return str(error)
+    argv = [sys.executable, "-I", "-B", layout.CHILD, "probe", *fences]
+    if bubblewrap is not None:
+        argv[3] = layout.CHILD_INSIDE
+        probing = ToolCall("", (), None, "", "", 1, "")  # type: ignore[arg-type]
+        nothing = ExecProfile("process", "full", 1, 1, MIB, 1, 1, 1, 1, disk_bytes=MIB)
+        argv = [*_bubblewrap(bubblewrap, probing, nothing, frozenset(), door=None), *argv]
+    probe = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE, env={})
+    _, reason = await probe.communicate()
+    return "" if probe.returncode == 0 else reason.decode(errors="replace").strip() or "it did not say why"
 
 
 class ProcessSandbox:
     backend = "process"
 
-    def __init__(self, *, isolation: Isolation) -> None:
+    def __init__(
+        self,
+        *,
+        isolation: Isolation,
+        bubblewrap: str | None = None,
+        inside: Collection[str] = INSIDE,
+        cgroups: Cgroups | None = None,
+        without: Collection[str] = (),
+    ) -> None:
+        """`without` leaves layers out: for tests that show what each of them is for."""
         self.isolation = isolation
+        self._bubblewrap = bubblewrap
+        self._without = frozenset(without)
+        self._inside = tuple(layer for layer in inside if layer not in without)
+        self._cgroups = None if "cgroup" in self._without else cgroups
+        self._seccomp = seccomp.filter_program() if "seccomp" in self._inside else b""
+
+    def layers(self, isolation: Isolation, *, other_user: bool = True) -> tuple[str, ...]:
+        """What stands around a call, by name."""
+        standing = ["environment", "rlimits"] if "rlimits" in self._inside else ["environment"]
+        if isolation == "full":
+            standing += self._inside
+            if self._bubblewrap is not None:
+                standing += ["bubblewrap", "mount", *NAMESPACES]
+                standing += ["user"] if os.getuid() == 0 and other_user else []
+                standing += ["user_namespace"] if os.getuid() != 0 else []
+            else:
+                standing += _OWN_NAMESPACES
+        if self._cgroups is not None:
+            standing.append("cgroup")
+        return tuple(sorted(set(standing) - self._without))
 
     async def run(self, call: ToolCall, profile: ExecProfile) -> SandboxOutcome:
         if profile.isolation == "full" and self.isolation != "full":
             raise IsolationUnavailable
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        folder = tempfile.mkdtemp(prefix="agentflow-tool-")
-        logs = bytearray()
+        refuse_unless(call, "process", python=True, command=True)
+        inmate = await self._start(call, profile)
         try:
-            fault, output, report = await self._run_in(folder, call, profile, logs)
+            return await perform(
+                inmate,
+                self._frame(call, profile),
+                profile,
+                backend=self.backend,
+                isolation=profile.isolation,
+                proxy=call.egress,
+            )
         finally:
-            await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
-        return SandboxOutcome(
-            isolation=profile.isolation,
-            profile_hash=profile_hash(profile),
-            duration_s=loop.time() - started,
-            output=output,
-            fault=fault,
-            exit_code=report.exit_code if report else None,
-            cpu_s=report.cpu_s if report else 0.0,
-            max_rss_bytes=report.max_rss_bytes if report else 0,
-            logs=logs.decode(errors="replace"),
+            await asyncio.shield(inmate.discard())
+
+    async def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _wrapped(self, profile: ExecProfile) -> bool:
+        return self._bubblewrap is not None and profile.isolation == "full"
+
+    async def _start(self, call: ToolCall, profile: ExecProfile) -> "_Process":
+        scratch, door = None, None
+        program = [sys.executable, "-I", "-B", layout.CHILD]
+        if self._bubblewrap is not None and profile.isolation == "full":
+            if call.workspace is not None and self._as_other_user(call, profile):
+                await asyncio.to_thread(hand_over, call.workspace, user_of(call.tenant))
+            door = Door() if profile.egress and call.egress is not None else None
+            program[3] = layout.CHILD_INSIDE
+            folder = door.folder if door is not None else None
+            program = [*_bubblewrap(self._bubblewrap, call, profile, self._without, door=folder), *program]
+        else:
+            scratch = Scratch()
+        cgroup = None
+        if self._cgroups is not None:
+            cgroup = self._cgroups.create(profile, spare_bytes=_SPARE_BYTES, spare_processes=_SPARE_PROCESSES)
+        cwd = "/" if scratch is None else str(scratch.path)
+        process = await StdioProcess.start(program, cwd=cwd, env=profile.environment, cgroup=cgroup)
+        layers = self.layers(profile.isolation, other_user=self._as_other_user(call, profile))
+        return _Process(process, layers=layers, scratch=scratch, door=door)
+
+    def _as_other_user(self, call: ToolCall, profile: ExecProfile) -> bool:
+        """Whether the tool becomes the tenant's user: not where what it was granted is open to the worker's only."""
+        if os.getuid() != 0 or profile.writable or "user" in self._without:
+            return False
+        return all(layout.open_to_others(path) for path in (*call.path, *profile.readable))
+
+    def _frame(self, call: ToolCall, profile: ExecProfile) -> bytes:
+        full, wrapped = profile.isolation == "full", self._wrapped(profile)
+        fences = {layer for layer in self._inside if full or layer == "rlimits"}
+        if full and not wrapped:
+            fences.add("namespaces")
+        if wrapped and self._as_other_user(call, profile):
+            fences.add("user")
+        bounds = {}
+        if self._cgroups is None or not isinstance(call.call, Command):
+            bounds["address_space"] = profile.memory_bytes  # some commands reserve far more than they ever use
+        if full:
+            # Counted per user or user namespace; outside of one it would count the worker's own threads.
+            bounds["processes"] = profile.processes_max if self._cgroups is None else _PROCESSES_OF_A_USER
+        egress = call.egress if profile.egress else None
+        workspace = layout.WORKSPACE if wrapped and call.workspace is not None else call.workspace
+        return frame(
+            call,
+            profile,
+            fences=fences,
+            given={
+                "AGENTFLOW_EGRESS": layout.EGRESS if wrapped and egress else egress,
+                "AGENTFLOW_WORKSPACE": workspace,
+            },
+            path=call.path,
+            writable=(*(layout.TEMPORARY if wrapped else ()), *(() if workspace is None else (workspace,))),
+            bounds=bounds,
+            user=user_of(call.tenant),
+            seccomp=self._seccomp,
+            dies_with_parent=not wrapped,
         )
 
-    async def _run_in(
-        self, folder: str, call: ToolCall, profile: ExecProfile, logs: bytearray
-    ) -> tuple[StepFault | None, Any, _Report | None]:
-        loop = asyncio.get_running_loop()
-        transport, conversation = await loop.subprocess_exec(
-            lambda: _Conversation(profile.output_bytes + _REPORT_BYTES_MAX, logs),
-            *(sys.executable, "-I", "-B", _CHILD),
-            cwd=folder,
-            env=profile.environment,
-            start_new_session=True,
-        )
-        try:
-            stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
-            stdin.write(_document(call, profile))
-            stdin.write_eof()
-            async with asyncio.timeout(profile.wall_s):
-                raw = await conversation.over
-        except TimeoutError:
-            late = f"The tool ran longer than {profile.wall_s:g} s."
-            return StepFault("tool_timeout", late, retryable=True), None, None
-        except _TooLarge:
-            large = f"The tool answered with more than {profile.output_bytes} bytes."
-            return StepFault("output_too_large", large), None, None
-        finally:
-            await asyncio.shield(_end(transport, conversation))
-        return _judge(raw, profile)
+
+class _Process:
+    """The started process with its folder and its door."""
+
+    def __init__(
+        self, process: StdioProcess, *, layers: tuple[str, ...], scratch: Scratch | None, door: Door | None
+    ) -> None:
+        self.layers = layers
+        self._process = process
+        self._scratch = scratch
+        self._door = door
+
+    async def ready(self) -> None:
+        await self._process.ready()
+
+    async def open_door(self, proxy: str) -> None:
+        if self._door is not None:
+            await self._door.open_to(proxy)
+
+    async def ask(self, frame: bytes, *, answer_bytes_max: int, logs: bytearray) -> Ending:
+        return await self._process.ask(frame, answer_bytes_max=answer_bytes_max, logs=logs)
+
+    async def end(self) -> None:
+        await self._process.end()
+
+    async def discard(self) -> None:
+        if self._door is not None:
+            await self._door.close()
+        if self._scratch is not None:
+            await asyncio.to_thread(self._scratch.remove)
 
 
-def _document(call: ToolCall, profile: ExecProfile) -> bytes:
-    context = {
-        "execution_id": call.execution_id,
-        "step": call.step,
-        "attempt": call.attempt,
-        "effect_key": call.effect_key,
-    }
-    given = {"AGENTFLOW_EGRESS": call.egress, "AGENTFLOW_WORKSPACE": call.workspace}
-    return msgspec.json.encode(
-        {
-            "call": call.call,
-            "path": call.path,
-            "input": call.input,
-            "context": context,
-            "profile": profile,
-            "given": {name: value for name, value in given.items() if value is not None},
-        }
-    )
-
-
-class _Conversation(asyncio.SubprocessProtocol):
-    """What the process says, up to a bound, and when it has said all of it."""
-
-    def __init__(self, answer_bytes_max: int, logs: bytearray) -> None:
-        self.over: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.exited = asyncio.Event()
-        self._answer_bytes_max = answer_bytes_max
-        self._answer = bytearray()
-        self._logs = logs
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == _STDERR:
-            self._logs += data[: _LOG_BYTES_MAX - len(self._logs)]
-        elif len(self._answer) <= self._answer_bytes_max:
-            self._answer += data
-            if len(self._answer) > self._answer_bytes_max and not self.over.done():
-                self.over.set_exception(_TooLarge())
-
-    def process_exited(self) -> None:
-        self.exited.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The process has exited and nobody holds its pipes any more."""
-        if not self.over.done():
-            self.over.set_result(bytes(self._answer))
-
-
-async def _end(transport: asyncio.SubprocessTransport, conversation: _Conversation) -> None:
-    """Leave nothing running. The warden is asked first: only it can reach a tool that left its process group."""
-    try:
-        if not conversation.exited.is_set():
-            transport.terminate()
-            async with asyncio.timeout(_STOP_S):
-                await conversation.exited.wait()
-    except ProcessLookupError:
-        pass
-    except TimeoutError:
-        os.killpg(transport.get_pid(), signal.SIGKILL)
-        await conversation.exited.wait()
-    finally:
-        transport.close()
-
-
-def _judge(raw: bytes, profile: ExecProfile) -> tuple[StepFault | None, Any, _Report | None]:
-    """What the tool's answer and the warden's report mean together."""
-    line, _, last = raw.rpartition(b"\n")
-    try:
-        report = _report.decode(last)
-    except msgspec.DecodeError:
-        early = "The sandbox ended before the tool did; its log says why."
-        return StepFault("tool_crashed", early, retryable=True), None, None
-    if report.exit_code == -signal.SIGKILL and report.cpu_s >= profile.cpu_s - 0.5:
-        return StepFault("tool_timeout", f"The tool used more than {profile.cpu_s} s of CPU time."), None, report
-    if report.exit_code != 0:
-        return StepFault("tool_crashed", f"The tool's process ended with {_ending(report.exit_code)}."), None, report
-    try:
-        answer = _answer.decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return StepFault("tool_output_invalid", "The tool's process did not write a result."), None, report
-    if answer.memory:
-        bound = f"The tool needed more than {profile.memory_bytes // (1024 * 1024)} MiB of memory."
-        return StepFault("memory_exceeded", bound), None, report
-    if answer.invalid is not None:
-        return StepFault("tool_output_invalid", f"The output is not JSON: {answer.invalid}."), None, report
-    if answer.error is not None:
-        return StepFault("tool_error", answer.error, retryable=answer.retryable), None, report
-    return None, answer.output, report
-
-
-def _ending(exit_code: int) -> str:
-    return f"exit code {exit_code}" if exit_code >= 0 else f"signal {signal.Signals(-exit_code).name}"
+def _bubblewrap(
+    program: str, call: ToolCall, profile: ExecProfile, without: frozenset[str], *, door: str | None
+) -> list[str]:
+    """The command line up to the program inside."""
+    argv = [program, "--die-with-parent", "--new-session", "--clearenv", "--unshare-cgroup-try"]
+    argv += [_UNSHARE[name] for name in NAMESPACES if name not in without]
+    if "uts" not in without:
+        argv += ["--hostname", "sandbox"]
+    if os.getuid() == 0:
+        argv += ["--cap-drop", "ALL"]
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):  # to become the tenant's user, and end the tool
+            argv += ["--cap-add", capability]
+    else:
+        argv += ["--unshare-user", "--disable-userns"]
+    if "mount" in without:
+        argv += ["--bind", "/", "/", "--ro-bind", layout.CHILD, layout.CHILD_INSIDE]
+        return [*argv, "--proc", "/proc", "--dev", "/dev", "--chdir", layout.TEMPORARY[0], "--"]
+    placed = layout.interpreter_layout(call, profile, door=door)
+    argv += ["--proc", "/proc", "--dev", "/dev"]
+    for place in (layout.WORK, *layout.TEMPORARY):
+        argv += ["--size", str(profile.disk_bytes), "--perms", "1777", "--tmpfs", place]
+    for link in placed.links:
+        argv += ["--symlink", link.target, link.path]
+    for folder in layout.folders_above(placed.mounts):
+        argv += ["--dir", folder]  # made by name: bubblewrap would close the ones it makes by itself to other users
+    for mount in placed.mounts:
+        argv += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
+    return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", layout.WORK, "--"]
