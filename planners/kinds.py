@@ -13,6 +13,7 @@ from agentflow.workflow.digest import digest
 from agentflow.workflow.load import InvalidWorkflow, LoadedWorkflow, read
 from agentflow.workflow.model import Workflow
 from agentflow.workflow.source_map import Document
+from planners.behavior_tree.compile import compile_tree
 from planners.fsm.compile import compile_fsm
 
 
@@ -25,7 +26,7 @@ class CompiledWorkflow:
 
 
 _Compiler = Callable[..., tuple[Program | None, list[Problem]]]
-COMPILERS: dict[str, _Compiler] = {"fsm": compile_fsm}
+COMPILERS: dict[str, _Compiler] = {"fsm": compile_fsm, "behavior_tree": compile_tree}
 
 
 def compile_workflow(text: str) -> CompiledWorkflow:

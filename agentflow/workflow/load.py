@@ -4,7 +4,7 @@ Joins `document` (where things stand) and `model` (what may stand there). `read`
 look for more problems (`planners`), `load` for those who want a workflow or an error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from types import UnionType
@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from agentflow import limits
 from agentflow.errors import Invalid, Problem
 from agentflow.workflow import document as documents
-from agentflow.workflow.model import Workflow
+from agentflow.workflow.model import FsmSpec, TreeSpec, Workflow
 from agentflow.workflow.source_map import Document, Path, path_text
 from agentflow.workflow.suggest import did_you_mean
 
@@ -43,6 +43,7 @@ _STAND_IN = {
     "kind": "Workflow",
     "metadata": {"name": "unnamed", "version": "0.0.0"},
 }
+_SPECS = {"fsm": FsmSpec, "behavior_tree": TreeSpec}
 _SENTENCES_MAX = 10 * limits.PROBLEMS_SHOWN_MAX
 
 
@@ -111,20 +112,30 @@ def _what_is_left(data: Any, faults: list[ErrorDetails]) -> Workflow | None:
 
 
 def _path(fault: ErrorDetails) -> Path:
-    """Where the fault is, in the document's own parts: pydantic marks a faulty key with a part of its own."""
-    return tuple(part for part in fault["loc"] if part != "[key]")
+    """Where the fault is, in the document's own parts: pydantic marks a faulty key, and the kind of spec it
+    looked at, with parts of their own."""
+    loc = tuple(part for part in fault["loc"] if part != "[key]")
+    if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return (*loc, "planner")
+    return (*loc[:1], *loc[2:]) if loc[:1] == ("spec",) and len(loc) > 1 else loc
 
 
 def _problem(document: Document, fault: ErrorDetails) -> Problem:
-    path = _path(fault)
+    return problem_of(document, fault, _path(fault), lambda parent: _keys_at(document, parent))
+
+
+def problem_of(
+    document: Document, fault: ErrorDetails, path: Path, keys_at: Callable[[Path], Iterable[str]]
+) -> Problem:
+    """What pydantic found at `path`, as a sentence in its place; `keys_at` is asked for the keys known at a path."""
     parent, last = path[:-1], path[-1] if path else ""
     name = path_text(path) or "The definition"
     match fault["type"]:
         case "extra_forbidden":
             where = f"`{path_text(parent)}`" if parent else "a workflow"
-            hint = did_you_mean(str(last), _keys_at(parent), kind="keys")
+            hint = did_you_mean(str(last), keys_at(parent), kind="keys")
             return _placed(f"`{last}` is not a key of {where}.", hint, document.key_position(path), path)
-        case "missing":
+        case "missing" | "union_tag_not_found":
             where = f"`{path_text(parent)}`" if parent else "The definition"
             return _placed(f"{where} has no `{last}`.", f"Add `{last}: …`.", document.key_position(parent), path)
         case "definition":
@@ -147,16 +158,22 @@ _TYPES = {
     "float_type": "a number",
     "dict_type": "a mapping (`key: value`)",
     "model_type": "a mapping (`key: value`)",
+    "model_attributes_type": "a mapping (`key: value`)",
+    "bool_type": "true or false",
+    "list_type": "a list",
     "tuple_type": "a list",
 }
 
 
 def _sentence(kind: str, ctx: Mapping[str, Any], given: Any) -> tuple[str, str]:
     match kind:
-        case "string_type" | "int_type" | "float_type" | "dict_type" | "model_type" | "tuple_type":
+        case _ if kind in _TYPES:
             quotes = kind == "string_type" and isinstance(given, int | float | bool)
             hint = "Put it in quotes." if quotes else f"Write {_TYPES[kind]} here."
-            return f"must be {_TYPES[kind]}, not {_kind_of(given)}.", hint
+            return f"must be {_TYPES[kind]}, not {kind_of(given)}.", hint
+        case "union_tag_invalid":
+            choices = str(ctx["expected_tags"]).replace("'", "`").replace(", ", " or ")
+            return f"must be {choices}, not `{ctx['tag']}`.", f"Write {choices}."
         case "literal_error":
             choices = str(ctx["expected"]).replace("'", "`")
             return f"must be {choices}, not `{given}`.", f"Write {choices}."
@@ -172,16 +189,19 @@ def _sentence(kind: str, ctx: Mapping[str, Any], given: Any) -> tuple[str, str]:
             return "is not valid.", "See the reference of workflow definitions."
 
 
-def _kind_of(value: Any) -> str:
+def kind_of(value: Any) -> str:
     if value is None:
         return "nothing"
     kinds: dict[type, str] = {bool: "true or false", int: "a number", float: "a number", str: "text"}
     return kinds.get(type(value), "a list" if isinstance(value, list) else "a mapping")
 
 
-def _keys_at(path: Path) -> list[str]:
+def _keys_at(document: Document, path: Path) -> list[str]:
     """The keys that the model knows at a path."""
     shape: Any = Workflow
+    if path[:1] == ("spec",):
+        # Which keys a spec may have is a question of its planner.
+        shape, path = _SPECS[document.data["spec"]["planner"]], path[1:]
     for part in path:
         shape = _unwrapped(shape)
         if isinstance(shape, type) and issubclass(shape, BaseModel):

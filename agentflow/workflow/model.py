@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from agentflow import limits
+from agentflow.errors import Bug
 from agentflow.workflow.durations import format_duration, parse_duration
 
 _SEMVER = re.compile(
@@ -21,7 +22,7 @@ _SEMVER = re.compile(
 )
 
 
-def _refusal(message: str, hint: str) -> PydanticCustomError:
+def refusal(message: str, hint: str) -> PydanticCustomError:
     """An error whose sentence is ours. `load` adds the place."""
     return PydanticCustomError("definition", "{message}", {"message": message, "hint": hint})
 
@@ -31,7 +32,7 @@ def _matching(pattern: str, what: str, hint: str) -> AfterValidator:
 
     def check(text: str) -> str:
         if not compiled.fullmatch(text):
-            raise _refusal(f"`{text}` is not {what}.", hint)
+            raise refusal(f"`{text}` is not {what}.", hint)
         return text
 
     return AfterValidator(check)
@@ -39,7 +40,7 @@ def _matching(pattern: str, what: str, hint: str) -> AfterValidator:
 
 def _semver(text: str) -> str:
     if len(text) > 128 or not _SEMVER.fullmatch(text):
-        raise _refusal(f"`{text}` is not a semantic version.", "Write three numbers, such as 1.0.0.")
+        raise refusal(f"`{text}` is not a semantic version.", "Write three numbers, such as 1.0.0.")
     return text
 
 
@@ -48,10 +49,10 @@ def _duration(least_ms: int, most_ms: int) -> BeforeValidator:
         duration_ms = parse_duration(value) if isinstance(value, str) else None
         if duration_ms is None:
             written = value if isinstance(value, str | int | float) else type(value).__name__
-            raise _refusal(f"`{written}` is not a duration.", "Write a number and a unit: 200ms, 20s, 10m, 1h30m, 2d.")
+            raise refusal(f"`{written}` is not a duration.", "Write a number and a unit: 200ms, 20s, 10m, 1h30m, 2d.")
         if not least_ms <= duration_ms <= most_ms:
             least, most = format_duration(least_ms), format_duration(most_ms)
-            raise _refusal(f"`{value}` is out of bounds.", f"Choose between {least} and {most}.")
+            raise refusal(f"`{value}` is out of bounds.", f"Choose between {least} and {most}.")
         return duration_ms
 
     return BeforeValidator(check)
@@ -72,6 +73,10 @@ StateName = Annotated[
         "a name for a state",
         "Use letters, digits and `_`, so that `steps.<name>.output` can be written in an expression.",
     ),
+]
+Name = Annotated[
+    str,
+    _matching(r"[A-Za-z_][A-Za-z0-9_]{0,62}", "a name", "Use letters, digits and `_`, and no digit at the start."),
 ]
 AgentName = Annotated[
     str,
@@ -96,18 +101,18 @@ Delay = Annotated[int, _duration(0, limits.RETRY_DELAY_MS_MAX)]
 JsonSchema = dict[str, Any]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Metadata(_Part):
+class Metadata(Part):
     name: WorkflowName
     version: Semver
     tags: tuple[Tag, ...] = Field(default=(), strict=False, max_length=32)
     description: str = Field(default="", max_length=4_096)
 
 
-class RetryRule(_Part):
+class RetryRule(Part):
     """How a failed step is tried again. Written at all, it means three attempts unless it says otherwise."""
 
     max_attempts: int = Field(default=3, ge=1, le=limits.STEP_ATTEMPTS_MAX)
@@ -117,12 +122,12 @@ class RetryRule(_Part):
     jitter: Literal["full", "none"] = "full"
 
 
-class Transition(_Part):
+class Transition(Part):
     to: str
     condition: str | None = None
 
 
-class State(_Part):
+class State(Part):
     """`agent` or `tool` is its step; `output` is the JSON Schema of what that step gives back."""
 
     agent: AgentName | None = None
@@ -145,7 +150,7 @@ def _empty_state(value: Any) -> Any:
     return {} if value is None else value
 
 
-class Fsm(_Part):
+class Fsm(Part):
     initial_state: str
     final_states: tuple[str, ...] = Field(strict=False, min_length=1)
     states: dict[StateName, Annotated[State, BeforeValidator(_empty_state)]] = Field(
@@ -153,15 +158,35 @@ class Fsm(_Part):
     )
 
 
-class Spec(_Part):
+class FsmSpec(Part):
     planner: Literal["fsm"]
     fsm: Fsm
     input: JsonSchema | None = None
     timeout: Timeout | None = None
 
 
-class Workflow(_Part):
+class TreeSpec(Part):
+    """`tree` and `subtrees` are kept as they were written: `tree.read_tree` knows what may stand in them."""
+
+    planner: Literal["behavior_tree"]
+    tree: Any
+    subtrees: Any = {}
+    input: JsonSchema | None = None
+    timeout: Timeout | None = None
+
+
+Spec = FsmSpec | TreeSpec
+
+
+class Workflow(Part):
     api_version: Literal["agentflow/v1"] = Field(alias="apiVersion")
     kind: Literal["Workflow"]
     metadata: Metadata
-    spec: Spec
+    spec: Annotated[Spec, Field(discriminator="planner")]
+
+    @property
+    def machine(self) -> Fsm:
+        """The state machine, for those whom a workflow of planner `fsm` was given to."""
+        if not isinstance(self.spec, FsmSpec):
+            raise Bug(f"A workflow of planner {self.spec.planner} was taken for a state machine.")
+        return self.spec.fsm

@@ -22,7 +22,7 @@ class _Machine:
     """The graph of a definition, with misspelt targets already understood."""
 
     def __init__(self, loaded: LoadedWorkflow) -> None:
-        fsm = loaded.workflow.spec.fsm
+        fsm = loaded.workflow.machine
         self.document: Document = loaded.document
         self.states = fsm.states
         self._guesses: dict[str, str | None] = {}
@@ -74,7 +74,7 @@ def machine_problems(loaded: LoadedWorkflow, *, complete: bool = True) -> list[P
 
 
 def _unknown_targets(machine: _Machine, loaded: LoadedWorkflow) -> Iterator[Problem]:
-    fsm = loaded.workflow.spec.fsm
+    fsm = loaded.workflow.machine
     named: list[tuple[Path, str | None]] = [(("spec", "fsm", "initial_state"), fsm.initial_state)]
     named += [(("spec", "fsm", "final_states", at), name) for at, name in enumerate(fsm.final_states)]
     for name, state in fsm.states.items():

@@ -38,14 +38,14 @@ def compile_fsm(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[FsmPr
     problems = machine_problems(loaded, complete=complete) + compiler.problems
     if problems or not complete:
         return None, problems
-    return FsmProgram(loaded.workflow.spec.fsm.initial_state, states), []
+    return FsmProgram(loaded.workflow.machine.initial_state, states), []
 
 
 class _Compiler:
     def __init__(self, loaded: LoadedWorkflow, *, complete: bool) -> None:
         self.problems: list[Problem] = []
         self._document = loaded.document
-        self._fsm = loaded.workflow.spec.fsm
+        self._fsm = loaded.workflow.machine
         self._input = shape_of(loaded.workflow.spec.input)
         self._outputs = {name: shape_of(state.output) for name, state in self._fsm.states.items() if state.has_step}
         self._before = _Before(self._fsm)
@@ -75,7 +75,7 @@ class _Compiler:
             tool=state.tool,
             input=template,
             timeout_ms=limits.STEP_TIMEOUT_MS_DEFAULT if state.timeout is None else state.timeout,
-            retry=_retry(state.retry),
+            retry=retry_of(state.retry),
         )
 
     def _ways(self, name: str, state: State) -> tuple[Way, ...]:
@@ -125,7 +125,7 @@ class _Compiler:
 
 
 def _too_many_expressions(loaded: LoadedWorkflow) -> Problem | None:
-    states = loaded.workflow.spec.fsm.states.values()
+    states = loaded.workflow.machine.states.values()
     count = sum(msgspec.json.encode(state.input).count(b"${") + len(state.transitions) for state in states)
     if count <= limits.EXPRESSIONS_PER_WORKFLOW_MAX:
         return None
@@ -148,7 +148,7 @@ class _Before:
                 self.by_error.add(state.on_error)
 
 
-def _retry(rule: RetryRule | None) -> Retry:
+def retry_of(rule: RetryRule | None) -> Retry:
     if rule is None:
         return _RETRY_DEFAULT
     return Retry(

@@ -66,7 +66,7 @@ def test_a_good_definition_loads_with_its_values():
         ("1.0.0", "01.0.0", 5, 12, "`01.0.0` is not a semantic version.", "such as 1.0.0"),
         ("1.0.0", "1.0.0\n  tags: [a, 1]", 6, 13, "`metadata.tags[1]` must be text, not a number.", "quotes"),
         ("1.0.0", "1.0.0\n  tags: a", 6, 9, "`metadata.tags` must be a list, not text.", "Write a list here."),
-        ("planner: fsm", "planner: fms", 7, 12, "`spec.planner` must be `fsm`, not `fms`.", "Write"),
+        ("planner: fsm", "planner: fms", 7, 12, "`spec.planner` must be `fsm` or `behavior_tree`, not `fms`.", "Write"),
         ("planner: fsm", "planner: fsm\n  budget: {}", 8, 3, "`budget` is not a key of `spec`.", "Known keys: planner, fsm"),
         ("initial_state", "inital_state", 9, 5, "`inital_state` is not a key of `spec.fsm`.", "Did you mean `initial_state`?"),
         ("[done]", "[]", 10, 19, "`spec.fsm.final_states` is empty.", "at least 1"),
