@@ -49,6 +49,10 @@ class UlidSource:
     def worker(self) -> WorkerId:
         return WorkerId(f"wrk_{self.ulid()}")
 
+    def server(self) -> str:
+        """Names one run of a control plane, as the holder of leases."""
+        return f"srv_{self.ulid()}"
+
     def message(self) -> MessageId:
         return MessageId(self.ulid())
 

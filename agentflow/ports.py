@@ -1,10 +1,11 @@
 """What the services need from the outside, as Protocols named for the need, and the errors they may raise.
 
-Adapters: `agentflow.bus.nats_jetstream` (MessageBus), `control_plane.storage` (EventStore),
-`agentflow.artifacts` (ArtifactStore). Every adapter passes the contract suite of its port in tests/contract.
+Adapters: `agentflow.bus.nats_jetstream` (MessageBus), `control_plane.storage` (EventStore,
+EventStream, ShardLeases), `agentflow.artifacts` (ArtifactStore). Every adapter passes the contract suite of its port
+in tests/contract.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -46,6 +47,19 @@ class VersionConflict(Conflict):
         super().__init__(
             f"Execution {execution} is not at version {after_version}.",
             hint="Read the execution again and decide anew; nothing of this batch was written.",
+        )
+
+
+class ShardLost(Conflict):
+    """Another process owns the shard now. The lease's epoch, checked in the writing transaction, is what refuses."""
+
+    code = "AF1250"
+
+    def __init__(self, shards: Sequence[int]) -> None:
+        named = f"shard {shards[0]}" if len(shards) == 1 else f"shards {', '.join(map(str, shards))}"
+        super().__init__(
+            f"The lease on {named} has passed to another control plane.",
+            hint="Nothing of this batch was written. Whoever holds the lease now goes on with the work.",
         )
 
 
@@ -157,11 +171,11 @@ class StoredEvent(msgspec.Struct, frozen=True):
 
 
 class EventStore(Protocol):
-    async def append(self, batch: Sequence[NewEvents]) -> None:
-        """All of it in one durable transaction, or nothing of it.
+    async def append(self, batch: Sequence[NewEvents], epochs: Mapping[int, int]) -> None:
+        """All of it in one durable transaction, or nothing of it. `epochs`: the leases it is written under, by shard.
 
-        Raises `VersionConflict` when another writer was there first, `StorageUnavailable` when the outcome may
-        be unknown: the caller forgets what it holds in memory and reads again.
+        Raises `ShardLost` when one of them is no longer current, `VersionConflict` when another writer was there
+        first, `StorageUnavailable` when the outcome may be unknown: the caller forgets what it holds and reads again.
         """
         ...
 
@@ -173,9 +187,62 @@ class EventStore(Protocol):
         """The state a shard owner continues from; None where the execution was never committed."""
         ...
 
+    async def load_all(self, executions: Sequence[ExecutionId]) -> Sequence[ExecutionState]:
+        """The same for many at once, in no order; those never committed are left out."""
+        ...
+
     async def open_executions(self, shards: Sequence[int]) -> Sequence[ExecutionId]:
         """Executions of these shards that have not ended: what a new owner takes up."""
         ...
+
+
+class StreamedEvent(msgspec.Struct, frozen=True):
+    position: int
+    tenant: TenantId
+    execution: ExecutionId
+    version: int
+    event: Event
+
+
+class StreamPage(msgspec.Struct, frozen=True):
+    events: tuple[StreamedEvent, ...]
+    position: int  # where the next page begins; nothing at or below it can appear any more
+
+
+class EventStream(Protocol):
+    """Every event of every execution in one order, the same for whoever reads: what projections follow."""
+
+    async def page(self, *, after: int = 0, limit: int) -> StreamPage: ...
+
+
+class Lease(msgspec.Struct, frozen=True):
+    shard: int
+    epoch: int
+    holder: str | None  # nobody, after a clean release
+    left_s: float  # by the database's clock; not above zero: anybody may take it
+
+
+class ShardLeases(Protocol):
+    """Who may write to which shard. Every change of hands gives a higher epoch, and every append names its own.
+
+    Time is the database's. A holder that has not renewed for a whole lease may be replaced at any moment.
+    """
+
+    async def acquire(
+        self, shards: Sequence[int], holder: str, *, lease_s: float, steal: bool = False
+    ) -> dict[int, int]:
+        """Take those that are free, expired or already ours; with `steal`, all. The epochs of what is ours now."""
+        ...
+
+    async def renew(self, holder: str, *, lease_s: float) -> dict[int, int]:
+        """Hold on to everything that is still ours; the epochs of it. Whatever is missing was lost."""
+        ...
+
+    async def release(self, holder: str, shards: Sequence[int] | None = None) -> None:
+        """Give back at once, all by default. Appends under the old epochs fail from now on."""
+        ...
+
+    async def leases(self) -> Sequence[Lease]: ...
 
 
 class Shelf(msgspec.Struct, frozen=True):

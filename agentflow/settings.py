@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from agentflow.encryption.keyring import InvalidKeys, KeyRing, parse_keys
 from agentflow.errors import Invalid, Problem
-from agentflow.limits import ACK_WAIT_S, DRAIN_S, PROBLEMS_SHOWN_MAX, RESEND_AFTER_S
+from agentflow.limits import ACK_WAIT_S, DRAIN_S, LEASE_S, PROBLEMS_SHOWN_MAX, RESEND_AFTER_S, STATE_SNAPSHOT_EVENTS
 from agentflow.workflow.document import read
 from agentflow.workflow.source_map import Document
 from agentflow.workflow.suggest import did_you_mean
@@ -191,6 +191,9 @@ class Settings(BaseModel):
     encryption_keys_file: Annotated[Path, AfterValidator(_keys_file)] | None = None
     """A file with these keys, one on each line, instead of `encryption_keys`."""
 
+    db_migrate_dsn: Annotated[str, AfterValidator(_database)] | None = None
+    """The same PostgreSQL database for a user who owns the tables, where the one of `db_dsn` does not."""
+
     nats_url: Annotated[str, AfterValidator(_nats)] = "nats://127.0.0.1:4222"
     """The NATS server with JetStream."""
 
@@ -208,6 +211,12 @@ class Settings(BaseModel):
 
     shards: Annotated[int, Field(ge=1, le=1024)] = 16
     """Parts the executions are divided into. Fixed for the life of a deployment."""
+
+    lease_s: Seconds = LEASE_S
+    """A control plane that has been silent for this long may be replaced."""
+
+    snapshot_every: Annotated[int, Field(ge=10)] = STATE_SNAPSHOT_EVENTS
+    """Events of an execution after which its state is stored beside them."""
 
     sandbox: Annotated[str, BeforeValidator(_lower), AfterValidator(_sandbox)] = "process"
     """What fences a tool; in this version only `process`."""

@@ -10,12 +10,15 @@ from agentflow.clock import SystemClock
 from agentflow.ids import UlidSource
 from agentflow.settings import Settings
 from control_plane.orchestrator.orchestrator import Orchestrator
+from control_plane.orchestrator.tenure import holding
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.workflows import WorkflowRegistry
 from control_plane.service import ControlPlane
 from control_plane.storage.database import database
+from control_plane.storage.days import days_made
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
+from control_plane.storage.leases import SqlShardLeases, record_shards
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.workflows import SqlWorkflows
 
@@ -26,36 +29,44 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
     clock = SystemClock()
     ids = UlidSource(clock.now_ms)
     async with (
-        database(settings.db_dsn) as db,
+        database(settings.db_dsn, migrate_dsn=settings.db_migrate_dsn) as db,
         jetstream(settings.nats_url, name="control-plane", replicas=settings.nats_replicas) as bus,
     ):
         await upgrade(db)
-        store = SqlEventStore(db)
+        await record_shards(db, settings.shards)
+        store = SqlEventStore(db, snapshot_every=settings.snapshot_every)
         registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock)
         agents = LiveAgents(clock)
         await bus.listen(subjects.HEARTBEATS, agents.heard)
-        orchestrator = Orchestrator(
-            store=store,
-            bus=bus,
-            program_of=registry.program,
-            clock=clock,
-            ids=ids,
-            chance=random.random,
-            shards=settings.shards,
-            owned=range(settings.shards),
-            ack_wait_s=settings.ack_wait_s,
-            resend_after_s=settings.resend_after_s,
-        )
 
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}
 
-        async with orchestrator.running():
-            yield ControlPlane(
-                registry=registry,
-                orchestrator=orchestrator,
-                executions=SqlExecutions(db),
-                events=store,
-                agents=agents,
-                parts_ready=parts_ready,
+        leases = SqlShardLeases(db)
+        async with (
+            days_made(db, clock),
+            holding(
+                leases, shards=settings.shards, holder=ids.server(), lease_s=settings.lease_s, clock=clock
+            ) as epochs,
+        ):
+            orchestrator = Orchestrator(
+                store=store,
+                bus=bus,
+                program_of=registry.program,
+                clock=clock,
+                ids=ids,
+                chance=random.random,
+                shards=settings.shards,
+                epochs=epochs,
+                ack_wait_s=settings.ack_wait_s,
+                resend_after_s=settings.resend_after_s,
             )
+            async with orchestrator.running():
+                yield ControlPlane(
+                    registry=registry,
+                    orchestrator=orchestrator,
+                    executions=SqlExecutions(db),
+                    events=store,
+                    agents=agents,
+                    parts_ready=parts_ready,
+                )

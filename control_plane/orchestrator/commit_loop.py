@@ -4,7 +4,7 @@ The only code that changes an execution. Memory is replaced only after the commi
 outcome is unknown, memory of the executions in it is dropped and the next message reads the database again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -52,6 +52,7 @@ class CommitLoop:
         watchers: Watchers,
         open_executions: dict[ExecutionId, ExecutionState],
         shards: int,
+        epochs: Mapping[int, int],
     ) -> None:
         self._inbox = inbox
         self._store = store
@@ -62,6 +63,7 @@ class CommitLoop:
         self._watchers = watchers
         self._open = open_executions
         self._shards = shards
+        self._epochs = epochs
 
     def adopt(self, state: ExecutionState) -> None:
         """Take up an execution known only from the database: nobody here remembers what was sent for it."""
@@ -81,7 +83,7 @@ class CommitLoop:
         moved = [draft for draft in drafts.values() if draft.events]
         try:
             if moved:
-                await self._store.append([self._new_events(draft) for draft in moved])
+                await self._store.append([self._new_events(draft) for draft in moved], self._epochs)
         except AgentFlowError as error:
             _log.warning("commit.failed", executions=len(moved), reason=error.message)
             for draft in moved:

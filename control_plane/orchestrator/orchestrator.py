@@ -1,16 +1,17 @@
 """The owner of executions, as the API sees it: start one, look at one, wait for one.
 
-Builds the rooms of this package around the ports it is given, and runs their loops. One replica owns every
-shard for now; `owned` is where leases will say otherwise.
+Builds the rooms of this package around the ports it is given, and runs their loops. `epochs` are the leases it
+writes under, by shard: it owns those shards and no others.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
 
+from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.step import StepFault
@@ -50,7 +51,7 @@ class Orchestrator:
         ids: UlidSource,
         chance: Callable[[], float],
         shards: int,
-        owned: Sequence[int],
+        epochs: Mapping[int, int],
         ack_wait_s: float,
         resend_after_s: float,
     ) -> None:
@@ -60,7 +61,7 @@ class Orchestrator:
         self._ids = ids
         self._chance = chance
         self._shards = shards
-        self._owned = frozenset(owned)
+        self._epochs = epochs
         self._ack_wait_s = ack_wait_s
         self._open: dict[ExecutionId, ExecutionState] = {}
         self._inbox = Inbox()
@@ -84,6 +85,7 @@ class Orchestrator:
             watchers=self._watchers,
             open_executions=self._open,
             shards=shards,
+            epochs=epochs,
         )
 
     @asynccontextmanager
@@ -154,10 +156,11 @@ class Orchestrator:
             moved.cancel()
 
     async def _recover(self) -> None:
-        for execution in await self._store.open_executions(sorted(self._owned)):
-            state = await self._store.load(execution)
-            if state is not None and not state.ended:
-                self._loop.adopt(state)
+        left = await self._store.open_executions(sorted(self._epochs))
+        for first in range(0, len(left), limits.RECOVER_AT_ONCE):
+            for state in await self._store.load_all(left[first : first + limits.RECOVER_AT_ONCE]):
+                if not state.ended:
+                    self._loop.adopt(state)
         if self._open:
             _log.info("executions.recovered", executions=len(self._open))
             await self._sweeper.sweep()
@@ -186,7 +189,7 @@ class Orchestrator:
         """An id whose shard is ours, so that a start never hops to another replica."""
         while True:
             execution = self._ids.execution()
-            if shard_of(execution, self._shards) in self._owned:
+            if shard_of(execution, self._shards) in self._epochs:
                 return execution
 
     def _stamp(self) -> Stamp:

@@ -9,7 +9,9 @@ Only here are parts made and dropped. It needs the owner of the tables (`Databas
 rows, because the owner itself is bound by row-level security and would see none.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 
 import msgspec
@@ -17,6 +19,8 @@ import structlog
 from sqlalchemy import Table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agentflow.clock import Clock
+from agentflow.errors import AgentFlowError
 from agentflow.ids import encode_ulid
 from agentflow.limits import DAYS_AHEAD, DAYS_LOCK_WAIT_S
 from control_plane.storage.database import Database
@@ -75,6 +79,30 @@ async def _parts(connection: AsyncConnection) -> list[Part]:
         Part(datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).date(), table)
         for table, name in await connection.execute(query)
     )
+
+
+@asynccontextmanager
+async def days_made(database: Database, clock: Clock) -> AsyncIterator[None]:
+    """Make them now, and look again every hour while the block runs. A failure costs nothing but a later attempt."""
+
+    async def attempt() -> None:
+        try:
+            await make_days(database, clock.now_ms())
+        except AgentFlowError as error:
+            _log.warning("days.not_made", reason=error.message)
+
+    async def every_hour() -> None:
+        while True:
+            await clock.sleep(3_600)
+            await attempt()
+
+    await attempt()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(every_hour(), name="days")
+        try:
+            yield
+        finally:
+            task.cancel()
 
 
 async def make_days(database: Database, now_ms: int, *, ahead: int = DAYS_AHEAD) -> int:

@@ -5,33 +5,39 @@ follow; what should happen next is decided in `agentflow.execution`.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from itertools import groupby
+from operator import itemgetter
 
 import asyncpg
-from sqlalchemy import Text, cast, func, select
+from sqlalchemy import Text, and_, cast, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentflow.execution.events import decode
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
-from agentflow.ports import NewEvents, StoredEvent, VersionConflict
+from agentflow.limits import STATE_SNAPSHOT_EVENTS
+from agentflow.ports import NewEvents, ShardLost, StoredEvent, VersionConflict
 from control_plane.storage.append import Rows, rows_of, write_postgres, write_sqlite
 from control_plane.storage.database import Database
-from control_plane.storage.tables import event_store, executions
+from control_plane.storage.state_snapshots import FORMAT, unpacked
+from control_plane.storage.tables import event_store, execution_snapshots, executions, shard_leases
 
 _DATA = cast(event_store.c.event_data, Text)  # decoded once, into events
 
 
 class SqlEventStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, snapshot_every: int = STATE_SNAPSHOT_EVENTS) -> None:
         self._database = database
+        self._snapshot_every = snapshot_every
         self._write = write_postgres if database.engine == "postgresql" else write_sqlite
 
-    async def append(self, batch: Sequence[NewEvents]) -> None:
-        rows = rows_of(batch)
+    async def append(self, batch: Sequence[NewEvents], epochs: Mapping[int, int]) -> None:
+        rows = rows_of(batch, epochs, snapshot_every=self._snapshot_every)
         if rows.events and not await self._written(rows):
-            raise await self._conflict(batch)
+            raise await self._refusal(batch, rows)
 
     async def _written(self, rows: Rows) -> bool:
         """False where the batch does not follow what is stored; then nothing of it is."""
@@ -41,8 +47,8 @@ class SqlEventStore:
             except (sqlite3.IntegrityError, asyncpg.UniqueViolationError):
                 return False
 
-    async def _conflict(self, batch: Sequence[NewEvents]) -> VersionConflict:
-        """Find out which execution was refused. Only a lost race pays for this query."""
+    async def _refusal(self, batch: Sequence[NewEvents], rows: Rows) -> ShardLost | VersionConflict:
+        """Find out what was refused, and why. Only a lost race pays for these queries."""
         first: dict[ExecutionId, NewEvents] = {}
         for new in batch:
             first.setdefault(new.execution, new)
@@ -51,7 +57,12 @@ class SqlEventStore:
             .where(event_store.c.execution_id.in_(first))
             .group_by(event_store.c.execution_id)
         )
+        leases = select(shard_leases.c.shard, shard_leases.c.epoch).where(shard_leases.c.shard.in_(rows.epochs))
         async with self._database.system_read() as connection:
+            current = {row.shard: row.epoch for row in await connection.execute(leases)}
+            lost = [shard for shard, epoch in rows.epochs.items() if current.get(shard) != epoch]
+            if lost:
+                return ShardLost(lost)
             stored = {row.execution_id: row.version for row in await connection.execute(newest)}
         refused = [new for new in first.values() if stored.get(new.execution, 0) != new.after_version]
         new = (refused or batch)[0]
@@ -74,10 +85,34 @@ class SqlEventStore:
             return [StoredEvent(execution, version, decode(data)) for version, data in await connection.execute(query)]
 
     async def load(self, execution: ExecutionId) -> ExecutionState | None:
-        query = select(_DATA).where(event_store.c.execution_id == execution).order_by(event_store.c.version)
+        states = await self.load_all([execution])
+        return states[0] if states else None
+
+    async def load_all(self, executions: Sequence[ExecutionId]) -> Sequence[ExecutionState]:
+        if not executions:
+            return []
         async with self._database.system_read() as connection:
-            stored = (await connection.scalars(query)).all()
-        return reduce(evolve, map(decode, stored), ExecutionState()) if stored else None
+            # The events first: a snapshot that appears between the two queries is newer than what it stands for here.
+            tails = await self._tails(connection, executions)
+            stored = await connection.execute(_SNAPSHOTS.where(execution_snapshots.c.execution_id.in_(executions)))
+            begun = {row.execution_id: unpacked(row.state) for row in stored}
+        states = []
+        for execution in executions:
+            state = begun.get(execution, ExecutionState())
+            tail = [event for version, event in tails.get(execution, ()) if version > state.version]
+            if tail or state.version:
+                states.append(reduce(evolve, map(decode, tail), state))
+        return states
+
+    async def _tails(
+        self, connection: AsyncConnection, wanted: Sequence[ExecutionId]
+    ) -> dict[ExecutionId, list[tuple[int, str]]]:
+        """What followed after each one's snapshot: version and data."""
+        found = await connection.execute(_TAIL.where(event_store.c.execution_id.in_(wanted)))
+        return {
+            ExecutionId(execution): [(row[1], row[2]) for row in rows]
+            for execution, rows in groupby(found, key=itemgetter(0))
+        }
 
     async def open_executions(self, shards: Sequence[int]) -> Sequence[ExecutionId]:
         query = (
@@ -87,3 +122,20 @@ class SqlEventStore:
         )
         async with self._database.system_read() as connection:
             return [ExecutionId(execution) for execution in await connection.scalars(query)]
+
+
+_SNAPSHOTS = select(execution_snapshots.c.execution_id, execution_snapshots.c.state).where(
+    execution_snapshots.c.format == FORMAT
+)
+_TAIL = (
+    select(event_store.c.execution_id, event_store.c.version, _DATA)
+    .outerjoin(
+        execution_snapshots,
+        and_(
+            execution_snapshots.c.execution_id == event_store.c.execution_id,
+            execution_snapshots.c.format == FORMAT,
+        ),
+    )
+    .where(event_store.c.version > func.coalesce(execution_snapshots.c.version, 0))
+    .order_by(event_store.c.execution_id, event_store.c.version)
+)

@@ -1,11 +1,13 @@
 """What every event store promises (`agentflow.ports.EventStore`), on both engines."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
+from typing import Any
 
 import pytest
+from sqlalchemy import delete, select, update
 
 from agentflow.contracts.step import StepFault
 from agentflow.execution.events import (
@@ -22,12 +24,15 @@ from agentflow.execution.events import (
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
-from agentflow.ports import EventStore, NewEvents, StorageUnavailable, VersionConflict
+from agentflow.ports import EventStore, NewEvents, ShardLost, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually
 from control_plane.storage.database import Database, database
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
+from control_plane.storage.leases import SqlShardLeases
 from control_plane.storage.migrate import upgrade
+from control_plane.storage.state_snapshots import due
+from control_plane.storage.tables import event_store, execution_snapshots
 
 TENANT = TenantId("acme")
 FIRST, SECOND, THIRD = ExecutionId("exec_1"), ExecutionId("exec_2"), ExecutionId("exec_3")
@@ -83,12 +88,27 @@ async def db(database_dsn: str) -> AsyncIterator[Database]:
         yield opened
 
 
+class Writer(SqlEventStore):
+    """A store and the leases to write to it."""
+
+    epochs: Mapping[int, int]
+
+    @classmethod
+    async def of(cls, db: Database, holder: str = "writer", **options: Any) -> "Writer":
+        store = cls(db, **options)
+        store.epochs = await SqlShardLeases(db).acquire(range(4), holder, lease_s=60)
+        return store
+
+    async def append(self, batch: Sequence[NewEvents], epochs: Mapping[int, int] | None = None) -> None:
+        await super().append(batch, self.epochs if epochs is None else epochs)
+
+
 @pytest.fixture
-def store(db: Database) -> EventStore:
-    return SqlEventStore(db)
+async def store(db: Database) -> Writer:
+    return await Writer.of(db)
 
 
-async def test_every_kind_of_event_is_read_back_exactly_as_it_was_appended(store: EventStore) -> None:
+async def test_every_kind_of_event_is_read_back_exactly_as_it_was_appended(store: Writer) -> None:
     fault = StepFault("timeout", "No result.", retryable=True)
     events: list[Event] = [
         started(FIRST),
@@ -110,7 +130,7 @@ async def test_every_kind_of_event_is_read_back_exactly_as_it_was_appended(store
     assert [type(value) for value in whole.input.values()] == [type(value) for value in AWKWARD.values()]
 
 
-async def test_a_page_of_events_starts_after_a_version_and_ends_at_the_limit(store: EventStore) -> None:
+async def test_a_page_of_events_starts_after_a_version_and_ends_at_the_limit(store: Writer) -> None:
     await store.append([beginning(FIRST, *(scheduled(name) for name in "abcd"))])
 
     page = await store.read(TENANT, FIRST, after_version=2, limit=2)
@@ -118,7 +138,7 @@ async def test_a_page_of_events_starts_after_a_version_and_ends_at_the_limit(sto
     assert [event.version for event in page] == [3, 4]
 
 
-async def test_a_stale_version_is_refused_and_nothing_of_its_batch_is_written(store: EventStore) -> None:
+async def test_a_stale_version_is_refused_and_nothing_of_its_batch_is_written(store: Writer) -> None:
     first = beginning(FIRST, scheduled("a"))
     await store.append([first])
     stale = following(ExecutionState(), started(FIRST), scheduled("b"))
@@ -132,7 +152,7 @@ async def test_a_stale_version_is_refused_and_nothing_of_its_batch_is_written(st
 
 
 async def test_an_append_that_would_leave_a_gap_is_refused_and_nothing_of_its_batch_is_written(
-    store: EventStore,
+    store: Writer,
 ) -> None:
     first = beginning(FIRST, scheduled("a"))
     await store.append([first])
@@ -146,14 +166,14 @@ async def test_an_append_that_would_leave_a_gap_is_refused_and_nothing_of_its_ba
     assert await store.open_executions([3]) == [FIRST]  # it did not end
 
 
-async def test_an_execution_nobody_started_cannot_be_continued(store: EventStore) -> None:
+async def test_an_execution_nobody_started_cannot_be_continued(store: Writer) -> None:
     with pytest.raises(VersionConflict):
         await store.append([following(beginning(FIRST).state, scheduled("a"))])
 
     assert await store.load(FIRST) is None
 
 
-async def test_one_batch_may_move_one_execution_twice(store: EventStore) -> None:
+async def test_one_batch_may_move_one_execution_twice(store: Writer) -> None:
     first = beginning(FIRST, scheduled("a"))
     second = following(first.state, succeeded("a"), completed())
 
@@ -163,7 +183,7 @@ async def test_one_batch_may_move_one_execution_twice(store: EventStore) -> None
     assert await store.open_executions([3]) == []
 
 
-async def test_a_batch_that_contradicts_itself_is_refused(store: EventStore) -> None:
+async def test_a_batch_that_contradicts_itself_is_refused(store: Writer) -> None:
     first = beginning(FIRST, scheduled("a"))
 
     with pytest.raises(VersionConflict):
@@ -172,7 +192,7 @@ async def test_a_batch_that_contradicts_itself_is_refused(store: EventStore) -> 
     assert await store.load(FIRST) is None
 
 
-async def test_a_batch_over_many_executions_is_written_whole(store: EventStore) -> None:
+async def test_a_batch_over_many_executions_is_written_whole(store: Writer) -> None:
     many = [ExecutionId(f"exec_many_{number:03}") for number in range(300)]
 
     await store.append([beginning(execution, scheduled("a")) for execution in many])
@@ -181,13 +201,13 @@ async def test_a_batch_over_many_executions_is_written_whole(store: EventStore) 
     assert all([len(await store.read(TENANT, execution)) == 2 for execution in many[::50]])
 
 
-async def test_an_empty_batch_is_no_work(store: EventStore) -> None:
+async def test_an_empty_batch_is_no_work(store: Writer) -> None:
     await store.append([])
 
 
 async def test_of_two_writers_at_once_exactly_one_wins_every_version(database_dsn: str, db: Database) -> None:
     async with database(database_dsn) as other:
-        rivals = [SqlEventStore(db), SqlEventStore(other)]
+        rivals = [await Writer.of(db), await Writer.of(other)]
         before = beginning(FIRST)
         await rivals[0].append([before])
         state = before.state
@@ -205,7 +225,7 @@ async def test_of_two_writers_at_once_exactly_one_wins_every_version(database_ds
         assert await rivals[1].load(FIRST) == state
 
 
-async def test_load_gives_the_state_that_the_events_add_up_to(store: EventStore) -> None:
+async def test_load_gives_the_state_that_the_events_add_up_to(store: Writer) -> None:
     first = beginning(FIRST, scheduled("a"), scheduled("b"))
     await store.append([first, beginning(SECOND)])
     after = following(first.state, succeeded("a"))
@@ -215,7 +235,7 @@ async def test_load_gives_the_state_that_the_events_add_up_to(store: EventStore)
     assert await store.load(ExecutionId("exec_unknown")) is None
 
 
-async def test_open_executions_are_those_of_the_asked_shards_that_have_not_ended(store: EventStore) -> None:
+async def test_open_executions_are_those_of_the_asked_shards_that_have_not_ended(store: Writer) -> None:
     await store.append([beginning(FIRST, shard=1), beginning(SECOND, shard=2), beginning(THIRD, completed(), shard=1)])
 
     assert await store.open_executions([1]) == [FIRST]
@@ -223,13 +243,13 @@ async def test_open_executions_are_those_of_the_asked_shards_that_have_not_ended
     assert await store.open_executions([]) == []
 
 
-async def test_a_tenant_cannot_read_the_events_of_another(store: EventStore) -> None:
+async def test_a_tenant_cannot_read_the_events_of_another(store: Writer) -> None:
     await store.append([beginning(FIRST)])
 
     assert await store.read(TenantId("other"), FIRST) == []
 
 
-async def test_a_tenant_cannot_continue_the_execution_of_another(store: EventStore) -> None:
+async def test_a_tenant_cannot_continue_the_execution_of_another(store: Writer) -> None:
     first = beginning(FIRST)
     await store.append([first])
 
@@ -239,7 +259,7 @@ async def test_a_tenant_cannot_continue_the_execution_of_another(store: EventSto
     assert len(await store.read(TENANT, FIRST)) == 1
 
 
-async def test_an_append_cancelled_at_any_moment_leaves_the_store_usable_and_whole(store: EventStore) -> None:
+async def test_an_append_cancelled_at_any_moment_leaves_the_store_usable_and_whole(store: Writer) -> None:
     """Its outcome is unknown, even for a moment afterwards; a conflict then says to read again."""
     await store.append([beginning(FIRST)])
 
@@ -264,7 +284,7 @@ async def test_an_append_cancelled_at_any_moment_leaves_the_store_usable_and_who
     assert len(versions) % 2 == 1  # the start, and pairs
 
 
-async def test_the_list_of_executions_follows_the_events(store: EventStore, db: Database) -> None:
+async def test_the_list_of_executions_follows_the_events(store: Writer, db: Database) -> None:
     listed = SqlExecutions(db)
     first = beginning(FIRST)
     late = following(ExecutionState(), started(SECOND, at_ms=2_000), execution=SECOND)
@@ -291,7 +311,7 @@ async def test_the_list_of_executions_follows_the_events(store: EventStore, db: 
     assert await listed.get(TENANT, foreign) is None
 
 
-async def test_whatever_else_the_database_answers_is_told_as_unavailable(store: EventStore, db: Database) -> None:
+async def test_whatever_else_the_database_answers_is_told_as_unavailable(store: Writer, db: Database) -> None:
     async with db.owning() as connection:
         await connection.exec_driver_sql("DROP TABLE event_store")
 
@@ -299,3 +319,107 @@ async def test_whatever_else_the_database_answers_is_told_as_unavailable(store: 
         await store.append([beginning(FIRST)])
     with pytest.raises(StorageUnavailable, match="event_store"):
         await store.load(FIRST)
+
+
+def loop(state: ExecutionState, rounds: int) -> list[NewEvents]:
+    """A long history that goes round: each round schedules a step and ends it."""
+    moves = []
+    for _ in range(rounds):
+        moves.append(following(state, scheduled("a"), succeeded("a")))
+        state = moves[-1].state
+    return moves
+
+
+async def snapshot_versions(db: Database) -> list[int]:
+    async with db.system_read() as connection:
+        return list(await connection.scalars(select(execution_snapshots.c.version)))
+
+
+async def test_the_state_is_stored_beside_a_long_history_and_read_back_from_there(db: Database) -> None:
+    store = await Writer.of(db, snapshot_every=10)
+    first = beginning(FIRST)
+    await store.append([first, beginning(SECOND)])
+    moves = loop(first.state, 17)
+    for move in moves:
+        await store.append([move])
+
+    assert await snapshot_versions(db) == [31]  # the newest only, and only of the one with a history
+    assert await store.load(FIRST) == moves[-1].state
+    async with db.system_write() as connection:  # what the snapshot stands for is not read any more
+        await connection.execute(delete(event_store).where(event_store.c.version < 31))
+    assert await store.load(FIRST) == moves[-1].state
+    assert await store.load_all([SECOND, FIRST]) == [moves[-1].state]
+
+
+async def test_a_snapshot_of_another_format_is_ignored_and_the_events_are_folded(db: Database) -> None:
+    store = await Writer.of(db, snapshot_every=10)
+    first = beginning(FIRST)
+    moves = loop(first.state, 8)
+    await store.append([first, *moves])
+    async with db.system_write() as connection:
+        await connection.execute(update(execution_snapshots).values(format="0-older", state=b"not ours"))
+
+    assert await store.load(FIRST) == moves[-1].state
+
+    later = loop(moves[-1].state, 5)
+    await store.append(later)  # and it is replaced by one of ours
+    assert await snapshot_versions(db) == [21]
+    assert await store.load(FIRST) == later[-1].state
+
+
+async def test_a_large_state_is_stored_less_often(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("control_plane.storage.state_snapshots.STATE_SNAPSHOT_BYTES", 100)
+    written: list[bytes] = []
+    monkeypatch.setattr(
+        "control_plane.storage.append.due",
+        lambda new, every: (data := due(new, every)) and (written.append(data) or data),
+    )
+    store = await Writer.of(db, snapshot_every=10)
+    first = beginning(FIRST)
+    moves = loop(first.state, 50)
+    await store.append([first])
+    for move in moves:
+        await store.append([move])
+
+    assert 0 < len(written) < 5  # of ten multiples
+    assert await store.load(FIRST) == moves[-1].state
+
+
+async def test_a_refused_batch_leaves_no_snapshot(db: Database) -> None:
+    store = await Writer.of(db, snapshot_every=10)
+    first = beginning(FIRST)
+    await store.append([first])
+
+    with pytest.raises(VersionConflict):
+        await store.append([*loop(first.state, 10), beginning(SECOND), beginning(SECOND)])
+    with pytest.raises(ShardLost):
+        await store.append(loop(first.state, 10), {3: 99})
+
+    assert await snapshot_versions(db) == []
+
+
+async def test_loading_does_not_grow_with_history(db: Database) -> None:
+    """The number of events read is what costs: it has a bound, however many are stored."""
+    store = await Writer.of(db, snapshot_every=10)
+    first = beginning(FIRST)
+    moves = loop(first.state, 150)
+    await store.append([first])
+    for move in moves:
+        await store.append([move])
+
+    async with db.system_read() as connection:
+        tails = await store._tails(connection, [FIRST])
+
+    assert len(tails.get(FIRST, [])) <= 10
+    assert await store.load(FIRST) == moves[-1].state
+
+
+async def test_many_executions_are_loaded_at_once(store: Writer) -> None:
+    many = [ExecutionId(f"exec_many_{number:03}") for number in range(50)]
+    batch = [beginning(execution, scheduled("a")) for execution in many]
+    await store.append(batch)
+
+    states = await store.load_all([*many, ExecutionId("exec_unknown")])
+
+    assert {state.execution: state for state in states} == {new.execution: new.state for new in batch}
+    assert await store.load_all([]) == []

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from agentflow.testing import eventually
 from control_plane.orchestrator.orchestrator import ExecutionNotFound, Orchestrator
 from control_plane.storage.database import database
 from control_plane.storage.event_store import SqlEventStore
+from control_plane.storage.leases import SqlShardLeases
 from control_plane.storage.migrate import upgrade
 
 TENANT = TenantId("acme")
@@ -53,12 +54,12 @@ class DoubtfulStore:
         self._store = store
         self.lose: Callable[[Sequence[NewEvents]], str | None] = lambda batch: None
 
-    async def append(self, batch: Sequence[NewEvents]) -> None:
+    async def append(self, batch: Sequence[NewEvents], epochs: Mapping[int, int]) -> None:
         how = self.lose(batch)
         if how is not None:
             self.lose = lambda batch: None
         if how != "before":
-            await self._store.append(batch)
+            await self._store.append(batch, epochs)
         if how is not None:
             raise StorageUnavailable("the answer was lost")
 
@@ -125,6 +126,7 @@ class Desk:
     bus: LossyBus
     worker: Worker
     orchestrator: Orchestrator
+    epochs: Mapping[int, int]
 
     async def start(self, input=None) -> ExecutionId:
         return (await self.orchestrator.start(TENANT, WORKFLOW, input, timeout_ms=None)).execution
@@ -152,6 +154,7 @@ def desk(nats, tmp_path: Path):
 
         async with database(f"sqlite:///{tmp_path}/agentflow.db") as db, jetstream(nats.url, name="test") as bus:
             await upgrade(db)
+            epochs = await SqlShardLeases(db).acquire(range(16), "desk", lease_s=60)
             store, lossy, worker = DoubtfulStore(SqlEventStore(db)), LossyBus(bus), Worker(bus, ids)
             orchestrator = Orchestrator(
                 store=store,
@@ -161,14 +164,14 @@ def desk(nats, tmp_path: Path):
                 ids=ids,
                 chance=lambda: 0.5,
                 shards=16,
-                owned=range(16),
+                epochs=epochs,
                 ack_wait_s=2,
                 resend_after_s=0.5,
             )
             async with orchestrator.running():
                 if working:
                     await bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), worker.receive)
-                yield Desk(store, lossy, worker, orchestrator)
+                yield Desk(store, lossy, worker, orchestrator, epochs)
 
     return opened
 
@@ -285,10 +288,10 @@ async def test_a_second_writer_makes_the_owner_read_again_and_go_on(desk):
         stolen = StepSucceeded(first.at_ms, first.path, 1, "by another owner", WorkerId("wrk_2"), 1, 2)
         after = StepScheduled(first.at_ms, StepPath("second"), "second", 1, AGENT, None, 60_000)
         elsewhere = NewEvents(execution, TENANT, 0, state.version, (stolen, after), state)
-        await here.store.append([elsewhere])
+        await here.store.append([elsewhere], here.epochs)
 
         with pytest.raises(VersionConflict):
-            await here.store.append([elsewhere])
+            await here.store.append([elsewhere], here.epochs)
         await here.bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), here.worker.receive)
 
         await completes_with_each_outcome_once(here, execution)

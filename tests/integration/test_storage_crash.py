@@ -15,6 +15,7 @@ from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, W
 from agentflow.ports import NewEvents, StorageUnavailable
 from control_plane.storage.database import database
 from control_plane.storage.event_store import SqlEventStore
+from control_plane.storage.leases import SqlShardLeases
 from control_plane.storage.migrate import upgrade
 
 TENANT = TenantId("acme")
@@ -40,6 +41,7 @@ async def append_until_stopped(dsn: str) -> AsyncIterator[int]:
     async with database(dsn) as db:
         await upgrade(db)
         store = SqlEventStore(db)
+        epochs = await SqlShardLeases(db).acquire([0], "writer", lease_s=60)
         states = {execution: ExecutionState() for execution in EXECUTIONS}
         for version in range(1, 1_000_000):
             batch = []
@@ -53,7 +55,7 @@ async def append_until_stopped(dsn: str) -> AsyncIterator[int]:
                 state = evolve(states[execution], event) if version == 1 else states[execution]
                 batch.append(NewEvents(execution, TENANT, 0, version - 1, (event,), state))
                 states[execution] = state
-            await store.append(batch)
+            await store.append(batch, epochs)
             yield version
 
 
