@@ -82,7 +82,7 @@ def state_view(state: ExecutionState) -> dict[str, Any]:
             }
             for path, waiting in state.waiting.items()
         ],
-        "outputs": state.outputs,
+        "outputs": dict(state.outputs.items()),
     }
 
 

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import insert
 
 from agentflow.execution.events import ExecutionStarted, WorkflowRef
-from agentflow.execution.state import ExecutionState, evolve
+from agentflow.execution.evolve import evolve
+from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId, TraceId, WorkflowId
 from agentflow.ports import NewEvents
 from control_plane.storage.database import Database, database

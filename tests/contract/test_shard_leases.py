@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import delete, text
 
 from agentflow.execution.events import ExecutionStarted, StepScheduled, WorkflowRef
-from agentflow.execution.state import ExecutionState, evolve
+from agentflow.execution.evolve import evolve
+from agentflow.execution.state import ExecutionState
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkflowId
 from agentflow.ports import NewEvents, ShardLost
 from control_plane.storage.database import Database, database

@@ -155,7 +155,7 @@ async def test_a_program_is_the_one_an_execution_is_pinned_to_also_after_a_resta
 
     program = await restarted.program(ACME, first.ref)
 
-    (step,) = program.begin(RunView({"ticket": "x"}, {}, first.ref))
+    (step,) = program.begin(RunView({"ticket": "x"}, {}, first.ref, {}, {}, 0, 0.0))
     assert isinstance(step, RunStep)
     assert step.agent == "first"
     assert await restarted.program(ACME, first.ref) is program
