@@ -1,40 +1,29 @@
 """Faults of an expression, found before anything runs: syntax, types, unknown names, cost.
 
 The engine's own checker does the work, against variables declared from the schemas (`input.severity: int`).
-It is asked more than once: its "undeclared reference" errors are how fields of the previous output are found.
+It is asked more than once: the names it does not know are how fields of the previous output are found.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentflow import limits
 from agentflow.workflow.suggest import did_you_mean
-from planners.expressions.bounds import MACROS, TooCostly, is_macro, refuse_costly
-from planners.expressions.engine import DYN, Compiled, Refusal, compile_text
-from planners.expressions.lexer import NamePath, Token, name_paths, offset_of, tokens
+from planners.expressions.bounds import TooCostly, is_macro, refuse_costly
+from planners.expressions.dialect import left_out
+from planners.expressions.engine import DYN, Engine, Refusal, overload
+from planners.expressions.faults import Fault as Fault
+from planners.expressions.lexer import MACROS, NamePath, Token, name_paths, tokens
 from planners.expressions.scope import RESERVED, Scope
 
 _FUNCTIONS = (
     "size", "len", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string",
     "bytes", "bool", "type", "dyn", "duration", "timestamp", *sorted(MACROS),
 )  # fmt: skip
-_UNDECLARED = re.compile(r"undeclared reference to '\.?([^']*)'")
-_OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '(.*)'", re.DOTALL)
-_UNEXPECTED = re.compile(r"Syntax error: (?:mismatched|extraneous) input '(.*?)' expecting", re.DOTALL)
-_UNREADABLE = re.compile(r"Syntax error: token recognition error at: '(.*)'", re.DOTALL)
+_SYNTAX = frozenset({"unexpected", "unreadable", "incomplete", "nested"})
 # One pass finds the undeclared names, the second checks with them; a name hidden by a macro's may need a third.
 _PASSES_MAX = 4
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something wrong at an offset into the text of an expression."""
-
-    message: str
-    hint: str
-    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,7 +34,7 @@ class Checked:
     roots: frozenset[str] = field(default_factory=frozenset)  # top-level names that need a value
 
 
-def check(text: str, scope: Scope) -> Checked:
+def check(text: str, scope: Scope, engine: Engine) -> Checked:
     words = tuple(tokens(text))
     if not words:
         return Checked(words, (Fault("The expression is empty.", "Write a CEL expression."),))
@@ -53,11 +42,16 @@ def check(text: str, scope: Scope) -> Checked:
         refuse_costly(text, words)
     except TooCostly as refused:
         return Checked(words, (Fault(refused.message, refused.hint, refused.offset),))
-    return _Checker(text, words, scope).checked()
+    # What is left out here may stop an engine's parser in a place of its own; only ours is the same for all.
+    unsupported = tuple(left_out(words))
+    if unsupported:
+        return Checked(words, unsupported)
+    return _Checker(text, words, scope, engine).checked()
 
 
 class _Checker:
-    def __init__(self, text: str, words: tuple[Token, ...], scope: Scope) -> None:
+    def __init__(self, text: str, words: tuple[Token, ...], scope: Scope, engine: Engine) -> None:
+        self._engine = engine
         self._text = text
         self._words = words
         self._scope = scope
@@ -75,7 +69,7 @@ class _Checker:
             self._declare(path, hidden=path.parts[0] in macro_names)
         kind = self._compile()
         roots = frozenset(name for name in self._declared if "." not in name)
-        return Checked(self._words, tuple(self._faults), kind, roots)
+        return Checked(self._words, tuple(sorted(self._faults, key=lambda fault: fault.offset)), kind, roots)
 
     def _declare(self, path: NamePath, *, hidden: bool) -> None:
         """Declare what is known along a path; say so where a closed shape has no such field."""
@@ -100,11 +94,11 @@ class _Checker:
 
     def _compile(self) -> str:
         for _ in range(_PASSES_MAX):
-            result = compile_text(self._checkable, self._declared)
-            if isinstance(result, Compiled):
+            result = self._engine.compile_text(self._checkable, self._declared)
+            if not isinstance(result, list):
                 return result.type
             if not self._declare_found(result):
-                self._faults += faults_of(self._text, result)
+                self._faults += faults_of(result)
                 break
         return DYN
 
@@ -112,23 +106,17 @@ class _Checker:
         """Declare the names that the checker missed; False when there was none."""
         found = False
         for refusal in refusals:
-            name = _UNDECLARED.match(refusal.message)
-            offset = offset_of(self._text, refusal.line, refusal.column)
-            if name is None or self._text[offset : offset + 1] == "(":
-                continue
-            root = name[1].split(".")[0]
-            if root in self._declared:
+            root = refusal.subject
+            if refusal.kind != "name" or root in self._declared:
                 continue
             shape = self._scope.root(root)
             if shape is None:
-                self._faults.append(self._unknown_name(root, offset))
+                self._faults.append(self._unknown_name(root, refusal.offset))
             self._declared[root] = DYN if shape is None else shape.type
             found = True
         return found
 
-    def _unknown_name(self, root: str, offset: int) -> Fault:
-        starts = [path.starts[0] for path in self._paths if path.parts[0] == root]
-        start = max((at for at in starts if at <= offset), default=offset)
+    def _unknown_name(self, root: str, start: int) -> Fault:
         if root == "error":
             hint = "Use it in the input of a state that on_error leads to; a field of that name is `output.error`."
             return Fault("There is no `error` here.", hint, start)
@@ -140,37 +128,33 @@ class _Checker:
         return Fault(f"The previous step's output has no field `{root}`.", hint, start)
 
 
-def faults_of(text: str, refusals: Sequence[Refusal]) -> list[Fault]:
-    if any(refusal.message.startswith("Syntax error") for refusal in refusals):
+def faults_of(refusals: Sequence[Refusal]) -> list[Fault]:
+    if any(refusal.kind in _SYNTAX for refusal in refusals):
         refusals = refusals[:1]  # the others follow from the first
-    return [Fault(*_sentence(said.message), offset_of(text, said.line, said.column)) for said in refusals]
+    return [Fault(*_sentence(refusal), refusal.offset) for refusal in refusals]
 
 
-def _sentence(message: str) -> tuple[str, str]:
+def _sentence(refusal: Refusal) -> tuple[str, str]:
     """What the engine said, in words for the person who wrote the expression."""
-    if found := _UNDECLARED.match(message):
-        return f"There is no function `{found[1]}`.", did_you_mean(found[1], _FUNCTIONS, kind="functions")
-    if found := _OVERLOAD.match(message):
-        hint = "Check the types, or convert with string(), int() or double()."
-        if "type(" in found[2]:
-            hint = "A field that is named like a type (`type`, `string`, `list` …) is written `output.type`."
-        return f"{overload(found[1], found[2])}.", hint
-    if found := _UNEXPECTED.match(message):
-        if found[1] == "<EOF>":
+    subject = refusal.subject
+    match refusal.kind:
+        case "function":
+            return f"There is no function `{subject}`.", did_you_mean(subject, _FUNCTIONS, kind="functions")
+        case "overload":
+            hint = "Check the types, or convert with string(), int() or double()."
+            if "type(" in refusal.operands:
+                hint = "A field that is named like a type (`type`, `string`, `list` …) is written `output.type`."
+            return f"{overload(subject, refusal.operands)}.", hint
+        case "incomplete":
             return "The expression ends too early.", "Complete it."
-        return f"`{found[1]}` is not expected here.", "Operators are && || ! == != < <= > >= + - * / % in."
-    if found := _UNREADABLE.match(message):
-        hint = "Use `==` to compare." if found[1].startswith("=") else "Check quotes and operators."
-        return f"`{found[1].strip()}` cannot be read.", hint
-    if "recursion" in message:
-        return "The expression is nested too deeply.", "At most 32 levels are allowed; split it."
-    return f"The expression is not valid: {message.strip()}.", "See the CEL language definition."
-
-
-def overload(operator: str, operands: str) -> str:
-    """`_>_` and `(int, string)` as `` `>` does not take (int, string)``."""
-    name = operator.removeprefix("@").replace("_[_]", "[ ]").replace("_?_:_", "?:").strip("_")
-    return f"`{name}` does not take {operands}"
+        case "unexpected":
+            return f"`{subject}` is not expected here.", "Operators are && || ! == != < <= > >= + - * / % in."
+        case "unreadable":
+            hint = "Use `==` to compare." if subject.startswith("=") else "Check quotes and operators."
+            return f"`{subject}` cannot be read.", hint
+        case "nested":
+            return "The expression is nested too deeply.", "At most 32 levels are allowed; split it."
+    return f"The expression is not valid: {subject}.", "See the CEL language definition."
 
 
 def _renamed(text: str, words: Sequence[Token], name: str, other: str) -> str:

@@ -1,98 +1,84 @@
-"""The one door to the CEL engine (Google's C++ runtime): compile and evaluate, errors as data.
+"""What we ask of a CEL engine, in words that no engine owns. `engines` chooses one of those that answer.
 
-Types are named as the engine writes them: `int`, `string`, `list<int>`, `map<string, dyn>`, `dyn`. What it says
-is passed on as it is; `check` and `evaluate` put it into sentences.
+An engine parses and type-checks a text against declared variables, and evaluates it over plain data. It raises
+nothing: what it will not compile is a list of `Refusal`, what it cannot evaluate a `Failure`, both as data and in the
+same words whichever engine speaks. Types are named `int`, `string`, `list<int>`, `map<string, dyn>`, `dyn`.
 """
 
-import re
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import msgspec
-from cel_expr_python import cel  # type: ignore[import-untyped]
 
 DYN = "dyn"
 OBJECT = "map<string, dyn>"
+ITERATIONS_MAX = 10_000  # in one evaluation: Google's own bound, kept by the other engine too
 
-_ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \| |\nERROR: |\s*\[[A-Z_]+\]\s*$)", re.DOTALL)
-# Only declared, to be checked: the text that is evaluated says `size`.
-_LEN = cel.FunctionDecl(
-    "len",
-    [
-        cel.Overload(f"len_{at}", cel.Type.INT, [cel.Type(kind)], False)
-        for at, kind in enumerate(("list<dyn>", "map<dyn, dyn>", "string", "bytes"))
-    ],
-)
+RefusalKind = Literal["name", "function", "overload", "unexpected", "unreadable", "incomplete", "nested", "other"]
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """One reason why a text was not compiled. Line and column count from 1; 0 is nowhere in particular."""
+    """One reason why a text was not compiled, at an offset into it.
 
-    message: str
-    line: int
-    column: int
+    `subject` is the name, function, operator or piece of text that is meant (for `other`, a whole sentence);
+    `operands` are the types an operator was given.
+    """
+
+    kind: RefusalKind
+    subject: str
+    offset: int
+    operands: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why an evaluation gave no value."""
+    """Why an evaluation gave no value: half a sentence, made by one of the functions below."""
 
     reason: str
 
 
-class Compiled:
-    def __init__(self, expression: Any) -> None:
-        self.type: str = expression.return_type().name().lower()
-        self._eval = expression.eval
+class Compiled(Protocol):
+    @property
+    def type(self) -> str: ...
 
     def evaluate(self, data: Mapping[str, Any]) -> Any:
-        """Plain data, or a `Failure`. Times, durations, bytes and types come back as Python's."""
-        try:
-            result = self._eval(data=data)
-            kind = result.type()
-            if kind == _BOOL:
-                return result.value()
-            if kind == _FAILED:
-                return Failure(str(result.value()))
-            return _plain(result)
-        except (RuntimeError, ValueError, TypeError) as error:  # a spent budget, or a value the engine cannot hold
-            return Failure(str(error))
-        except RecursionError:
-            return Failure("the result is nested too deeply")
+        """Plain data, or a `Failure`. Keys of objects come back sorted, so that a result has one way to be written."""
+        ...
 
 
-_BOOL, _FAILED, _NULL = cel.Type.BOOL, cel.Type.ERROR, cel.Type.NULL
+class Engine(Protocol):
+    @property
+    def NAME(self) -> str: ...  # noqa: N802 (an engine is a module)
+
+    def compile_text(self, text: str, variables: Mapping[str, str]) -> Compiled | list[Refusal]:
+        """Parse and type-check against the declared variables, whose names may be dotted (`input.severity`)."""
+        ...
 
 
-def _plain(value: Any) -> Any:
-    """The engine's value as Python's.
-
-    Its own `plain_value()` must not be used: version 0.1.3 gives back a null without counting the reference to
-    `None`, and before Python 3.12 enough of those end the process. A test holds us to it.
-    """
-    if value.type() == _NULL:
-        return None
-    held = value.value()
-    if isinstance(held, list):
-        return [_plain(item) for item in held]
-    if isinstance(held, dict):
-        return {key: _plain(item) for key, item in held.items()}
-    return held
+def no_field(name: str) -> str:
+    return f"there is no field `{name}`"
 
 
-@lru_cache(maxsize=256)
-def _environment(variables: tuple[tuple[str, str], ...]) -> Any:
-    """Kept, because the first use of an environment costs twenty times what the next ones do (400 µs to 25)."""
-    return cel.NewEnv(variables={name: cel.Type(kind) for name, kind in variables}, functions=[_LEN])
+def no_name(name: str) -> str:
+    return f"there is no `{name}`"
 
 
-def compile_text(text: str, variables: Mapping[str, str]) -> Compiled | list[Refusal]:
-    """Parse and type-check against the declared variables, whose names may be dotted (`input.severity`)."""
-    try:
-        return Compiled(_environment(tuple(sorted(variables.items()))).compile(text))
-    except RuntimeError as error:
-        found = [
-            Refusal(message, max(0, int(line)), max(0, int(column)))
-            for line, column, message in _ERROR.findall(str(error))
-        ]
-        return found or [Refusal(str(error), 0, 0)]
+def no_overload(operator: str, operands: Sequence[str]) -> str:
+    return overload(operator, "(" + ", ".join(operands) + ")")
+
+
+NO_FIELDS = "a field is read from something that has no fields"
+NOT_BOOLEAN = "a condition inside it is neither true nor false"
+NOT_SEARCHED = "`in` looks into lists and objects only"
+TOO_MANY_ITERATIONS = f"it takes more than {ITERATIONS_MAX:,} iterations"
+OVERFLOW = "a number is out of range"
+NOT_CONVERTED = "a text cannot be converted"
+
+
+def overload(operator: str, operands: str) -> str:
+    """`_>_` and `(int, string)` as `` `>` does not take (int, string)``."""
+    return f"{symbol(operator)} does not take {operands}"
+
+
+def symbol(operator: str) -> str:
+    name = operator.removeprefix("@").replace("_[_]", "[ ]").replace("_?_:_", "?:").strip("_")
+    return f"`{name}`"

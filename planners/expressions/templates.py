@@ -13,8 +13,11 @@ import msgspec
 from agentflow import limits
 from agentflow.contracts.step import StepFault
 from agentflow.workflow.source_map import Path
-from planners.expressions.check import Fault
-from planners.expressions.evaluate import Expression, compile_expression
+from planners.expressions.engine import Engine
+from planners.expressions.engines import ENGINE
+from planners.expressions.evaluate import compile_expression
+from planners.expressions.expression import Expression
+from planners.expressions.faults import Fault
 from planners.expressions.lexer import tokens
 from planners.expressions.scope import Facts, Scope
 
@@ -89,24 +92,26 @@ class _List(msgspec.Struct, frozen=True):
         return rendered
 
 
-def compile_template(value: Any, scope: Scope, path: Path = ()) -> tuple[Template, list[PlacedFault]]:
+def compile_template(
+    value: Any, scope: Scope, path: Path = (), engine: Engine = ENGINE
+) -> tuple[Template, list[PlacedFault]]:
     """The template of a JSON value, and the faults of every expression in it."""
     faults: list[PlacedFault] = []
-    return _compile(value, scope, path, faults), faults
+    return _compile(value, scope, path, faults, engine), faults
 
 
-def _compile(value: Any, scope: Scope, path: Path, faults: list[PlacedFault]) -> Template:
+def _compile(value: Any, scope: Scope, path: Path, faults: list[PlacedFault], engine: Engine) -> Template:
     if len(faults) >= limits.PROBLEMS_SHOWN_MAX:
         return _Constant(value)  # it will not be rendered, and nobody reads on
     if isinstance(value, str):
-        template, found = _compile_text(value, scope)
+        template, found = _compile_text(value, scope, engine)
         faults += [PlacedFault(path, value, fault) for fault in found]
         return template
     if isinstance(value, dict):
-        entries = {key: _compile(item, scope, (*path, key), faults) for key, item in value.items()}
+        entries = {key: _compile(item, scope, (*path, key), faults, engine) for key, item in value.items()}
         return _Constant(value) if _all_constant(list(entries.values())) else _Object(entries)
     if isinstance(value, list):
-        elements = [_compile(item, scope, (*path, at), faults) for at, item in enumerate(value)]
+        elements = [_compile(item, scope, (*path, at), faults, engine) for at, item in enumerate(value)]
         return _Constant(value) if _all_constant(elements) else _List(tuple(elements))
     return _Constant(value)
 
@@ -120,14 +125,14 @@ class _Escaped(_Constant, frozen=True):
     """A constant whose text is not the text that was written."""
 
 
-def _compile_text(text: str, scope: Scope) -> tuple[Template, list[Fault]]:
+def _compile_text(text: str, scope: Scope, engine: Engine) -> tuple[Template, list[Fault]]:
     pieces, faults = _split(text)
     parts: list[str | Expression] = []
     for piece, offset in pieces:
         if offset is None or len(faults) >= limits.PROBLEMS_SHOWN_MAX:
             parts.append(piece)
             continue
-        expression, checked = compile_expression(piece, scope)
+        expression, checked = compile_expression(piece, scope, engine)
         faults += [Fault(fault.message, fault.hint, offset + fault.offset) for fault in checked.faults]
         kind = checked.type.partition("<")[0]
         if kind in _NOT_JSON and not checked.faults:

@@ -78,7 +78,7 @@ def test_the_workflow_of_the_design_compiles():
         ('"output.confidence >= 0.8"', "▲kind", "A condition must be true or false; this is of type string.", "Compare"),
         ('"output.confidence >= 0.8"', '"output.confidence >=▲"', "The expression ends too early.", "Complete"),
         ('"output.confidence >= 0.8"', '"▲confidenc >= 0.8"', "The previous step's output has no field `confidenc`.", "`confidence`"),
-        ('"output.confidence >= 0.8"', '"▲$.confidence >= 0.8"', "JSONPath conditions are not supported yet.", "CEL"),
+        ('"output.confidence >= 0.8"', '"$.output.confidence ▲>= 0.8"', "The path is not valid", "Compare in CEL"),
         ('"output.confidence >= 0.8"', '"▲${output.confidence >= 0.8}"', "A condition is an expression already.", "without"),
         ('"output.confidence >= 0.8"', '"steps.▲clasify.output.kind == \'x\'"', "There is no step `clasify`.", "`classify`"),
         ('"output.confidence >= 0.8"', '"steps.▲escalate.output == 1"', "There is no step `escalate`.", "steps"),

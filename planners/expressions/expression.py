@@ -1,0 +1,58 @@
+"""What a compiled expression answers, whichever language it is written in: a value, or a fault as data.
+
+`value` and `holds` are the hot path and keep no record. `traced` does the same work and tells what was read, for
+those who want to show why a decision fell as it did: since nothing here depends on anything but the facts, a trace
+can be made at any later time from what was recorded.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from agentflow.contracts.step import StepFault
+from planners.expressions.scope import Facts
+
+_SHOWN_CHARS_MAX = 200
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """One evaluation: the text, what each name in it stood for, and what came out."""
+
+    expression: str
+    language: str  # "cel" or "jsonpath"
+    values: Mapping[str, Any]
+    result: Any = None
+    fault: StepFault | None = None
+
+
+class Expression(ABC):
+    """One compiled expression. `value` gives its result as JSON data or a `StepFault`; nothing is raised."""
+
+    language: str
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @abstractmethod
+    def value(self, facts: Facts) -> Any: ...
+
+    @abstractmethod
+    def holds(self, facts: Facts) -> bool | StepFault:
+        """The result of a condition. Only `true` and `false` decide anything."""
+
+    @abstractmethod
+    def values_used(self, facts: Facts) -> dict[str, Any]:
+        """Every name that the text reads, with its value; a name that is nowhere is left out."""
+
+    def traced(self, facts: Facts, *, condition: bool = False) -> Trace:
+        result = self.holds(facts) if condition else self.value(facts)
+        used = self.values_used(facts)
+        if isinstance(result, StepFault):
+            return Trace(self.text, self.language, used, fault=result)
+        return Trace(self.text, self.language, used, result)
+
+    def _fault(self, reason: str) -> StepFault:
+        text = self.text if len(self.text) <= _SHOWN_CHARS_MAX else f"{self.text[:_SHOWN_CHARS_MAX]}…"
+        return StepFault("expression_error", f"`{text}` cannot be evaluated: {reason}.")
