@@ -61,6 +61,12 @@ class UlidSource:
         return TraceId(f"{decode_ulid(self.ulid()):032x}")
 
 
+def derived_execution(at_ms: int, of: str) -> ExecutionId:
+    """The id of an execution with a known cause: the same cause always gives the same id, and so one start."""
+    chance = int.from_bytes(hashlib.sha256(of.encode()).digest()[: _CHANCE_BITS // 8])
+    return ExecutionId(f"exec_{encode_ulid(at_ms << _CHANCE_BITS | chance)}")
+
+
 def encode_ulid(value: int) -> str:
     if not 0 <= value < 1 << (_TIME_BITS + _CHANCE_BITS):
         raise ValueError("a ULID has 128 bits")

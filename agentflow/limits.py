@@ -40,6 +40,7 @@ STEP_ATTEMPTS_MAX = 100
 RETRY_DELAY_MS_MAX = 24 * 3600 * 1000
 STEP_TIMEOUT_MS_DEFAULT = 5 * 60 * 1000
 TIMEOUT_MS_MAX = 365 * 24 * 3600 * 1000
+CHILD_DEPTH_MAX = 32  # workflows that start workflows; deeper is a circle
 INTENTS_PER_ANSWER_MAX = 20_000  # a program that asks for more at once is looping
 REQUESTS_REMEMBERED_MAX = 1_000  # ids of signals and orders an execution knows again; a repeat comes soon or never
 SIGNALS_KEPT_MAX = 1_000  # signals nobody waits for yet; more than these are not taken

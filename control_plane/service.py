@@ -41,6 +41,7 @@ class ControlPlane:
     events: EventLog
     agents: LiveAgents
     parts_ready: Callable[[], Awaitable[dict[str, bool]]]
+    new_request_id: Callable[[], str]
 
     async def execute(
         self, tenant: TenantId, reference: str, input: Any, *, wait_s: float | None = None

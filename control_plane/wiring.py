@@ -53,6 +53,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
                 store=store,
                 bus=bus,
                 program_of=registry.program,
+                resolve=registry.resolve,
                 clock=clock,
                 ids=ids,
                 chance=random.random,
@@ -69,4 +70,5 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
                     events=store,
                     agents=agents,
                     parts_ready=parts_ready,
+                    new_request_id=ids.ulid,
                 )

@@ -25,6 +25,7 @@ TOOL_CALLS = "tools.calls"
 TOOL_AUDIT = "tools.audit"
 TOOL_ANOMALY = "tools.anomaly"
 HEARTBEATS = "workers.heartbeat"  # broadcast and not stored: only the newest one matters
+WORKER_CONTROL = "workers.control"  # broadcast: what every worker should hear (contracts.step.WorkerControl)
 
 
 class StreamSpec(msgspec.Struct, frozen=True):

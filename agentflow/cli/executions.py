@@ -16,7 +16,9 @@ app = typer.Typer(invoke_without_command=True)
 WorkflowOption = Annotated[
     str | None, typer.Option("--workflow", help="Only executions of this workflow.", show_default=False)
 ]
-StatusOption = Annotated[str | None, typer.Option("--status", help="running, completed or failed.", show_default=False)]
+StatusOption = Annotated[
+    str | None, typer.Option("--status", help="running, paused, completed, failed or cancelled.", show_default=False)
+]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="At most this many.", show_default=False)]
 
 
@@ -114,6 +116,14 @@ def _print_execution(execution: "Execution") -> None:
         console.print(f"running   {step.path} on {step.agent}, attempt {step.attempt}, since {step.since}")
     for waiting in execution.waiting:
         console.print(f"waiting   {waiting.path}, attempt {waiting.attempt} at {waiting.retry_at}")
+    for timer in execution.timers:
+        console.print(f"waiting   {timer['key']}, until {timer['due_at']}")
+    for signal in execution.signals:
+        console.print(f"waiting   {signal['key']}, for the signal {signal['name']}")
+    for child in execution.children:
+        console.print(f"waiting   {child['path']}, for its child {child['workflow']}")
+    for task in execution.tasks:
+        console.print(f"waiting   {task['path']}, for a person")
     if execution.error is not None:
         console.print(f"error     {execution.error.code}: {execution.error.message}", style="red")
     console.print("input")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from agentflow.cli import demo, dev, executions, run, services, validate, version, workflows
+from agentflow.cli import demo, dev, orders, run, services, validate, version, workflows
 from agentflow.cli.errors import report
 from agentflow.errors import AgentFlowError
 
@@ -19,7 +19,7 @@ app = typer.Typer(
 app.command("dev")(dev.dev)
 app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)
-app.add_typer(executions.app, name="executions")
+app.add_typer(orders.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.command("validate")(validate.validate)
 app.command("server")(services.server)

@@ -56,3 +56,16 @@ class Heartbeat(msgspec.Struct, frozen=True):
     at_ms: int
     draining: bool = False
     v: Literal[1] = 1
+
+
+class CancelSteps(msgspec.Struct, frozen=True, tag_field="type", tag="cancel_steps"):
+    """To every worker, by broadcast: nobody waits for this step any more. Without a path: for any of the execution.
+
+    Attempts up to `attempt` are meant, so a word that comes late does not reach the attempt that follows. Best
+    effort: whoever misses it reports, and is not listened to.
+    """
+
+    execution_id: ExecutionId
+    path: StepPath | None = None
+    attempt: int | None = None
+    reason: str = "cancelled"

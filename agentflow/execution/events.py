@@ -31,7 +31,15 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     jitter: bool = True  # full jitter: anywhere between nothing and the delay
 
 
-class ExecutionStarted(msgspec.Struct, frozen=True, tag_field="type", tag="execution.started.v1"):
+class Parent(msgspec.Struct, frozen=True):
+    """Who started an execution as its child, and waits for its end under `path`."""
+
+    execution: ExecutionId
+    path: StepPath
+    depth: int  # how many executions stand above the child
+
+
+class ExecutionStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.started.v1"):
     at_ms: int
     execution: ExecutionId
     tenant: TenantId
@@ -39,6 +47,7 @@ class ExecutionStarted(msgspec.Struct, frozen=True, tag_field="type", tag="execu
     input: Any
     trace: TraceId
     deadline_ms: int | None = None
+    parent: Parent | None = None
 
 
 class StepScheduled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.scheduled.v1"):

@@ -149,6 +149,7 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
                 input=event.input,
                 started_at_ms=event.at_ms,
                 deadline_ms=event.deadline_ms,
+                parent=event.parent,
             )
         case happened.ExecutionPaused():
             seen = _saw(state, event.request)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agentflow.contracts.step import StepFault
-from agentflow.execution.events import WorkflowRef
+from agentflow.execution.events import Parent, WorkflowRef
 from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId, WorkerId
 
 
@@ -28,6 +28,7 @@ class Start(msgspec.Struct, frozen=True):
     input: Any
     trace: TraceId
     timeout_ms: int | None = None
+    parent: Parent | None = None
 
 
 class StepReported(msgspec.Struct, frozen=True):

@@ -12,7 +12,15 @@ import msgspec
 
 from agentflow.contracts.step import StepFault
 from agentflow.execution.commands import Command, DispatchStep, OpenTask, StartChild
-from agentflow.execution.events import Answered, ChildStarted, SignalReceived, StepScheduled, TaskOpened, WorkflowRef
+from agentflow.execution.events import (
+    Answered,
+    ChildStarted,
+    Parent,
+    SignalReceived,
+    StepScheduled,
+    TaskOpened,
+    WorkflowRef,
+)
 from agentflow.execution.frozen_map import FrozenMap
 from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId
 
@@ -70,6 +78,7 @@ class ExecutionState(msgspec.Struct, frozen=True):
     started_at_ms: int = 0
     ended_at_ms: int | None = None
     deadline_ms: int | None = None
+    parent: Parent | None = None
 
     # What is open. Steps, children and tasks by path; timers and signals by the key that the program gave.
     in_flight: FrozenMap[StepScheduled] = NOTHING

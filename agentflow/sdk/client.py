@@ -89,6 +89,40 @@ class Client:
     async def execution(self, execution: str) -> Execution:
         return self._read(await self._send("GET", f"/executions/{_segment(execution)}"), Execution)
 
+    async def pause(self, execution: str, *, reason: str = "") -> Execution:
+        """Begin nothing new; what runs may end."""
+        return await self._ask(execution, "pause", {"reason": reason})
+
+    async def resume(self, execution: str) -> Execution:
+        return await self._ask(execution, "resume")
+
+    async def cancel(self, execution: str, *, reason: str = "") -> Execution:
+        """Stop in order, with the compensations that the workflow declares."""
+        return await self._ask(execution, "cancel", {"reason": reason})
+
+    async def terminate(self, execution: str, *, reason: str = "") -> Execution:
+        """Stop now, without undoing anything."""
+        return await self._ask(execution, "terminate", {"reason": reason})
+
+    async def signal(self, execution: str, name: str, payload: Any = None) -> Execution:
+        return await self._ask(execution, "signal", {"name": name, "payload": payload})
+
+    async def update_vars(self, execution: str, vars: dict[str, Any]) -> Execution:
+        return await self._ask(execution, "vars", {"vars": vars})
+
+    async def retry(self, execution: str) -> Execution:
+        """Continue a failed execution from the step that failed."""
+        return await self._ask(execution, "retry")
+
+    async def _ask(self, execution: str, what: str, body: dict[str, Any] | None = None) -> Execution:
+        response = await self._send(
+            "POST",
+            f"/executions/{_segment(execution)}/{what}",
+            content=b"" if body is None else msgspec.json.encode(body),
+            headers={"Content-Type": "application/json"},
+        )
+        return self._read(response, Execution)
+
     async def events(
         self, execution: str, *, after: int = 0, limit: int = EVENTS_PAGE_MAX, wait_s: float = 0
     ) -> EventPage:

@@ -94,6 +94,12 @@ class Execution(msgspec.Struct, frozen=True):
     version: int
     in_flight: list[StepInFlight] = []
     waiting: list[StepWaiting] = []
+    timers: list[dict[str, Any]] = []
+    signals: list[dict[str, Any]] = []
+    children: list[dict[str, Any]] = []
+    tasks: list[dict[str, Any]] = []
+    parent: dict[str, Any] | None = None
+    vars: dict[str, Any] = {}
     outputs: dict[str, Any] = {}
 
 

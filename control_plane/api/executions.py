@@ -21,7 +21,7 @@ async def list_executions(
     behind: Behind,
     tenant: Tenant,
     workflow: str | None = None,
-    status: Annotated[str | None, Query(pattern="^(running|completed|failed)$")] = None,
+    status: Annotated[str | None, Query(pattern="^(running|paused|completed|failed|cancelled)$")] = None,
     limit: Annotated[int, Query(ge=1, le=limits.LIST_PAGE_MAX)] = 50,
 ) -> dict[str, Any]:
     found = await behind.executions.list(tenant, workflow=workflow, status=status, limit=limit)
@@ -82,6 +82,12 @@ def state_view(state: ExecutionState) -> dict[str, Any]:
             }
             for path, waiting in state.waiting.items()
         ],
+        "timers": [{"key": key, "due_at": rfc3339(due_ms)} for key, due_ms in state.timers.items()],
+        "signals": [{"key": key, "name": awaited.name} for key, awaited in state.awaited.items()],
+        "children": [{"path": child.path, "workflow": child.workflow} for child in state.children.values()],
+        "tasks": [{"path": task.path, **task.task} for task in state.tasks.values()],
+        "parent": None if state.parent is None else msgspec.to_builtins(state.parent),
+        "vars": state.vars,
         "outputs": dict(state.outputs.items()),
     }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from agentflow.errors import AgentFlowError, Bug
-from agentflow.execution.commands import Command, DispatchStep
+from agentflow.execution.commands import Command
 from agentflow.execution.decide import decide
 from agentflow.execution.events import Event, WorkflowRef
 from agentflow.execution.messages import Start
@@ -20,7 +20,7 @@ from agentflow.ids import ExecutionId, TenantId, shard_of
 from agentflow.ports import EventStore, NewEvents
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import Outbound
-from control_plane.orchestrator.sweeper import Sweeper
+from control_plane.orchestrator.performer import Performer
 from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Watchers
 
@@ -48,7 +48,7 @@ class CommitLoop:
         program_of: ProgramOf,
         outbound: Outbound,
         timers: Timers,
-        sweeper: Sweeper,
+        performer: Performer,
         watchers: Watchers,
         open_executions: dict[ExecutionId, ExecutionState],
         shards: int,
@@ -59,7 +59,7 @@ class CommitLoop:
         self._program_of = program_of
         self._outbound = outbound
         self._timers = timers
-        self._sweeper = sweeper
+        self._performer = performer
         self._watchers = watchers
         self._open = open_executions
         self._shards = shards
@@ -70,8 +70,7 @@ class CommitLoop:
         self._open[state.execution] = state
         self._timers.arm(state.execution, next_wakeup(state))
         for command in pending_commands(state):
-            if isinstance(command, DispatchStep):
-                self._sweeper.suspect(state.execution, command)
+            self._performer.suspect(state.execution, command)
 
     async def run(self) -> None:
         while True:
@@ -105,8 +104,6 @@ class CommitLoop:
             if draft is None:
                 state = await self._load(arrival)
                 draft = drafts[arrival.execution] = _Draft(state, state)
-            if draft.state.ended:
-                return True
             decision = decide(draft.state, arrival.message, await self._program(arrival, draft.state))
         except AgentFlowError as error:
             _log.error("message.undecided", execution=arrival.execution, code=error.code, reason=error.message)
@@ -124,10 +121,12 @@ class CommitLoop:
 
     async def _load(self, arrival: Arrival) -> ExecutionState:
         state = self._open.get(arrival.execution)
-        if state is None and isinstance(arrival.message, Start):
+        if state is None and isinstance(arrival.message, Start) and arrival.message.parent is None:
             return ExecutionState()  # its id was made for this start: nothing can be stored under it
         if state is None:
             state = await self._store.load(arrival.execution)
+            if state is None and isinstance(arrival.message, Start):
+                return ExecutionState()
             if state is None:
                 raise UnknownExecution(arrival.execution)
             if not state.ended:
@@ -160,17 +159,11 @@ class CommitLoop:
             self._open[state.execution] = state
         self._timers.arm(state.execution, next_wakeup(state))
         for command in draft.commands:
-            await self._perform(state, command)
+            await self._performer.perform(state, command)
         await self._outbound.send_feed(state, draft.before.version, tuple(draft.events))
+        if state.ended:
+            self._performer.ended(state)
         self._watchers.committed(state)
-
-    async def _perform(self, state: ExecutionState, command: Command) -> None:
-        """The one place where a command meets the world. Whatever is not done here is derived again from the state."""
-        if isinstance(command, DispatchStep):
-            await self._outbound.send_step(state, command)
-            self._sweeper.sent(state.execution, command)
-        else:
-            _log.info("command.not_performed", execution=state.execution, command=type(command).__name__)
 
 
 class UnknownExecution(Bug):

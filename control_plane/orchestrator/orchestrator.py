@@ -15,16 +15,19 @@ from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.step import StepFault
-from agentflow.errors import AgentFlowError, NotFound
+from agentflow.errors import AgentFlowError, Conflict, NotFound, Unavailable
+from agentflow.execution import messages
 from agentflow.execution.commands import DispatchStep
 from agentflow.execution.events import WorkflowRef
-from agentflow.execution.messages import Stamp, Start, StepReported, TimeReached
-from agentflow.execution.state import ExecutionState, next_wakeup
+from agentflow.execution.messages import ExecutionMessage, Stamp, Start, StepReported, TimeReached
+from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, UlidSource, WorkerId, shard_of
 from agentflow.ports import EventStore, MessageBus
+from control_plane.orchestrator.children import Children, Resolve
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import SENDER, Outbound
+from control_plane.orchestrator.performer import Performer
 from control_plane.orchestrator.results import Results
 from control_plane.orchestrator.sweeper import Sweeper
 from control_plane.orchestrator.timers import Timers
@@ -40,6 +43,26 @@ class ExecutionNotFound(NotFound):
         super().__init__(f"There is no execution {execution!r}.", hint="List them with `af executions list`.")
 
 
+class ExecutionEnded(Conflict):
+    code = "AF1215"
+
+    def __init__(self, execution: str, status: str) -> None:
+        super().__init__(
+            f"Execution {execution} is {status}: nothing can be asked of it any more.",
+            hint="Start a new one; a failed one can be continued with `af executions retry`.",
+        )
+
+
+class NotFailed(Conflict):
+    code = "AF1216"
+
+    def __init__(self, execution: str, status: str) -> None:
+        super().__init__(
+            f"Execution {execution} is {status}, so there is no failed step to retry.",
+            hint="Only a failed execution can be continued from its failed step.",
+        )
+
+
 class Orchestrator:
     def __init__(
         self,
@@ -47,6 +70,7 @@ class Orchestrator:
         store: EventStore,
         bus: MessageBus,
         program_of: ProgramOf,
+        resolve: Resolve,
         clock: Clock,
         ids: UlidSource,
         chance: Callable[[], float],
@@ -75,13 +99,19 @@ class Orchestrator:
             open_executions=self._open,
             resend_after_s=resend_after_s,
         )
+        self._performer = Performer(
+            outbound=outbound,
+            sweeper=self._sweeper,
+            children=Children(inbox=self._inbox, stamp=self._stamp, resolve=resolve),
+            open_executions=self._open,
+        )
         self._loop = CommitLoop(
             inbox=self._inbox,
             store=store,
             program_of=program_of,
             outbound=outbound,
             timers=self._timers,
-            sweeper=self._sweeper,
+            performer=self._performer,
             watchers=self._watchers,
             open_executions=self._open,
             shards=shards,
@@ -99,7 +129,7 @@ class Orchestrator:
                 tasks = [
                     loops.create_task(self._loop.run(), name="commit loop"),
                     loops.create_task(self._timers.run(), name="timers"),
-                    loops.create_task(self._sweeper.run(), name="sweeper"),
+                    loops.create_task(self._sweep(), name="sweeper"),
                 ]
                 try:
                     yield
@@ -118,19 +148,10 @@ class Orchestrator:
         timeout_ms: int | None,
     ) -> ExecutionState:
         """Commit the start of a new execution; returns once it is durable."""
-        committed: asyncio.Future[ExecutionState] = asyncio.get_running_loop().create_future()
-
-        def settled(state: ExecutionState) -> None:
-            if not committed.done():
-                committed.set_result(state)
-
-        def refused(error: AgentFlowError) -> None:
-            if not committed.done():
-                committed.set_exception(error)
-
         execution = self._new_id()
         message = Start(self._stamp(), execution, tenant, workflow, input, self._ids.trace(), timeout_ms)
-        self._inbox.admit(tenant, Arrival(execution, message, settled, refused))
+        committed, arrival = self._awaited(execution, message)
+        self._inbox.admit(tenant, arrival)
         return await committed
 
     async def state(self, tenant: TenantId, execution: ExecutionId) -> ExecutionState:
@@ -155,6 +176,45 @@ class Orchestrator:
         finally:
             moved.cancel()
 
+    async def request(
+        self, tenant: TenantId, execution: ExecutionId, wanted: Callable[[Stamp], messages.Request]
+    ) -> ExecutionState:
+        """Commit what somebody wants of an execution; the state it leads to, once that is durable."""
+        state = await self.state(tenant, execution)
+        message = wanted(self._stamp())
+        if isinstance(message, messages.RetryFailed):
+            if state.status is not Status.FAILED:
+                raise NotFailed(execution, state.status)
+        elif state.ended and not (isinstance(message, messages.UpdateVars) and state.status is Status.FAILED):
+            raise ExecutionEnded(execution, state.status)
+        committed, arrival = self._awaited(execution, message)
+        self._inbox.put(arrival)
+        return await committed
+
+    def _awaited(
+        self, execution: ExecutionId, message: ExecutionMessage
+    ) -> tuple[asyncio.Future[ExecutionState], Arrival]:
+        committed: asyncio.Future[ExecutionState] = asyncio.get_running_loop().create_future()
+
+        def settled(state: ExecutionState) -> None:
+            if not committed.done():
+                committed.set_result(state)
+
+        def refused(error: AgentFlowError) -> None:
+            if not committed.done():
+                committed.set_exception(error)
+
+        return committed, Arrival(execution, message, settled, refused)
+
+    async def _sweep(self) -> None:
+        while True:
+            await self._clock.sleep(limits.SWEEP_S)
+            try:
+                await self._sweeper.sweep()
+                await self._performer.catch_up()
+            except Unavailable as error:
+                _log.warning("sweep.postponed", reason=error.message)
+
     async def _recover(self) -> None:
         left = await self._store.open_executions(sorted(self._epochs))
         for first in range(0, len(left), limits.RECOVER_AT_ONCE):
@@ -164,6 +224,7 @@ class Orchestrator:
         if self._open:
             _log.info("executions.recovered", executions=len(self._open))
             await self._sweeper.sweep()
+            await self._performer.catch_up()
 
     def _wake(self, execution: ExecutionId) -> None:
         def settled(_: ExecutionState) -> None:

@@ -13,9 +13,9 @@ import structlog
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.message import Kind, Message, seal
-from agentflow.contracts.step import StepFault, StepRequest
+from agentflow.contracts.step import CancelSteps, StepFault, StepRequest
 from agentflow.errors import Bug, Rejected
-from agentflow.execution.commands import DispatchStep
+from agentflow.execution.commands import CancelStep, DispatchStep
 from agentflow.execution.events import Event, WorkflowRef
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, UlidSource, shard_of
@@ -59,6 +59,14 @@ class Outbound:
             # Sending it again cannot help: the step has failed, and the workflow may route that.
             self._unsendable(state.execution, command, StepFault("not_sendable", error.message))
             return False
+
+    async def send_cancel(self, state: ExecutionState, command: CancelStep) -> None:
+        """Best effort: a worker that does not hear it works for nobody, and its result is not listened to."""
+        order = CancelSteps(state.execution, command.path, command.attempt)
+        try:
+            await self._bus.broadcast(subjects.WORKER_CONTROL, msgspec.json.encode(order))
+        except BusUnavailable as error:
+            _log.info("cancel.unheard", execution=state.execution, path=command.path, reason=error.message)
 
     async def send_feed(self, state: ExecutionState, after_version: int, events: tuple[Event, ...]) -> None:
         """One message a commit and execution, with all its new events."""

@@ -15,7 +15,6 @@ import structlog
 from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.clock import Clock
-from agentflow.errors import Unavailable
 from agentflow.execution.commands import DispatchStep
 from agentflow.execution.state import ExecutionState, dispatch
 from agentflow.ids import AgentName, ExecutionId, StepPath
@@ -55,14 +54,6 @@ class Sweeper:
     def suspect(self, execution: ExecutionId, command: DispatchStep) -> None:
         """Treat a step as overdue now: nobody here remembers whether it was ever sent."""
         self._sent.appendleft(_Sent(-math.inf, execution, command.path, command.attempt))
-
-    async def run(self) -> None:
-        while True:
-            await self._clock.sleep(limits.SWEEP_S)
-            try:
-                await self.sweep()
-            except Unavailable as error:
-                _log.warning("sweep.postponed", reason=error.message)
 
     async def sweep(self) -> int:
         """Repeat what is overdue; returns how many steps were sent again."""

@@ -1,6 +1,9 @@
-"""Which of two versions is newer (Semantic Versioning 2.0.0, §11). Pure."""
+"""Which of two versions is newer (Semantic Versioning 2.0.0, §11), and which a constraint allows. Pure."""
 
+from collections.abc import Iterable
 from typing import TypeAlias
+
+from semantic_version import NpmSpec, Version
 
 # Numbers sort before words, and a version with fewer identifiers before one that continues it.
 _Identifier: TypeAlias = tuple[int, int, str]
@@ -19,3 +22,9 @@ def precedence(version: str) -> Precedence:
 
 def _identifier(text: str) -> _Identifier:
     return (0, int(text), "") if text.isdecimal() else (1, 0, text)
+
+
+def highest(constraint: str, versions: Iterable[str]) -> str | None:
+    """The newest of these that a range in npm's notation allows (`^1.2`, `~1.2.3`, `>=1 <3`, `*`); None without one."""
+    allowed = NpmSpec(constraint or "*")
+    return max((version for version in versions if Version(version) in allowed), key=precedence, default=None)

@@ -24,6 +24,7 @@ from agentflow.workflow.source_map import Document, path_text
 from agentflow.workflow.suggest import did_you_mean
 from control_plane.registry.recent import Recent
 from control_plane.registry.schemas import InputSchema, compile_schema, input_problems, schema_faults
+from control_plane.registry.versions import highest
 from planners.kinds import CompiledWorkflow, compile_workflow
 
 _ID = re.compile(r"wf_[0-9A-HJKMNP-TV-Z]{26}")
@@ -66,6 +67,8 @@ class WorkflowStore(Protocol):
     async def latest(self, tenant: TenantId, name: str) -> RegisteredWorkflow | None:
         """The highest version by `control_plane.registry.versions.precedence`."""
         ...
+
+    async def versions(self, tenant: TenantId, name: str) -> Sequence[str]: ...
 
     async def list(self, tenant: TenantId, *, name: str | None, limit: int) -> Sequence[WorkflowSummary]:
         """Newest first."""
@@ -155,6 +158,19 @@ class WorkflowRegistry:
         if found is None:
             raise WorkflowNotFound(reference, hint=await self._suggestion(tenant, reference))
         return self._newest.keep(key, (now_s, found))[1]
+
+    async def resolve(self, tenant: TenantId, name: str, constraint: str, input: Any) -> tuple[WorkflowRef, int | None]:
+        """The highest version that a constraint such as `^1.2` allows, for this input; and how long it may take.
+
+        Raises `WorkflowNotFound` or `InvalidInput`.
+        """
+        version = highest(constraint, await self._store.versions(tenant, name))
+        if version is None:
+            reference = f"{name}@{constraint}"
+            raise WorkflowNotFound(reference, hint=await self._suggestion(tenant, name))
+        workflow = await self.find(tenant, f"{name}@{version}")
+        self.check_input(workflow, input)
+        return workflow.ref, workflow.timeout_ms
 
     async def _find_version(self, tenant: TenantId, reference: str) -> RegisteredWorkflow:
         name, at, version = reference.partition("@")

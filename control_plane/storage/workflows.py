@@ -55,10 +55,13 @@ class SqlWorkflows:
     async def named(self, tenant: TenantId, name: str, version: str) -> RegisteredWorkflow | None:
         return await self._one(tenant, and_(workflows.c.name == name, workflows.c.version == version))
 
-    async def latest(self, tenant: TenantId, name: str) -> RegisteredWorkflow | None:
+    async def versions(self, tenant: TenantId, name: str) -> Sequence[str]:
         query = select(workflows.c.version).where(workflows.c.tenant_id == tenant, workflows.c.name == name)
         async with self._database.read(tenant) as connection:
-            versions = (await connection.scalars(query)).all()
+            return (await connection.scalars(query)).all()
+
+    async def latest(self, tenant: TenantId, name: str) -> RegisteredWorkflow | None:
+        versions = await self.versions(tenant, name)
         return await self.named(tenant, name, max(versions, key=precedence)) if versions else None
 
     async def list(self, tenant: TenantId, *, name: str | None, limit: int) -> Sequence[WorkflowSummary]:

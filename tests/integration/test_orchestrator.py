@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,13 +16,34 @@ from agentflow.clock import SystemClock
 from agentflow.contracts.message import Message, seal
 from agentflow.contracts.step import StepFault, StepRequest, StepResult
 from agentflow.errors import Unavailable
-from agentflow.execution.events import ExecutionCompleted, Retry, StepScheduled, StepSucceeded, WorkflowRef
-from agentflow.execution.program import Fail, Finish, RunStep
+from agentflow.execution import messages
+from agentflow.execution.events import (
+    ChildEnded,
+    ExecutionCompleted,
+    ExecutionStarted,
+    Retry,
+    SignalReceived,
+    StepScheduled,
+    StepSucceeded,
+    WorkflowRef,
+)
+from agentflow.execution.messages import Stamp
+from agentflow.execution.program import AwaitSignal, Fail, Finish, Halt, Remember, RunStep, StartChild
 from agentflow.execution.state import ExecutionState, Status
-from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, UlidSource, WorkerId, WorkflowId
+from agentflow.ids import (
+    AgentName,
+    ExecutionId,
+    StepPath,
+    TenantId,
+    UlidSource,
+    WorkerId,
+    WorkflowId,
+    derived_execution,
+)
 from agentflow.ports import Delivery, NewEvents, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually
-from control_plane.orchestrator.orchestrator import ExecutionNotFound, Orchestrator
+from control_plane.orchestrator.orchestrator import ExecutionEnded, ExecutionNotFound, NotFailed, Orchestrator
+from control_plane.registry.workflows import WorkflowNotFound
 from control_plane.storage.database import database
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.leases import SqlShardLeases
@@ -30,6 +51,8 @@ from control_plane.storage.migrate import upgrade
 
 TENANT = TenantId("acme")
 WORKFLOW = WorkflowRef(WorkflowId("wf_1"), "line", "1.0.0", "digest")
+FAMILY = WorkflowRef(WorkflowId("wf_2"), "family", "1.0.0", "digest")
+PATIENT = WorkflowRef(WorkflowId("wf_3"), "patient", "1.0.0", "digest")
 AGENT = AgentName("echo")
 
 
@@ -45,6 +68,31 @@ class Line:
         if outcome.name == "first":
             return (RunStep("second", "second", AGENT, None, outcome.output, 60_000, Retry()),)
         return (Finish(outcome.output),)
+
+
+class Family:
+    """Two children at once, each a `line`; their outputs together are its own. A child that fails ends it."""
+
+    def begin(self, run):
+        return tuple(StartChild(key, "line", "^1.0", {"of": key}) for key in ("left", "right"))
+
+    def advance(self, run, outcome):
+        if outcome.fault is not None:
+            return (Halt("right" if outcome.key == "left" else "left"), Fail(outcome.fault))
+        heard = {**run.memory, outcome.key: outcome.output}
+        return (Finish(heard),) if len(heard) == 2 else (Remember({outcome.key: outcome.output}),)
+
+
+class Patient:
+    """Waits for the signal `go`, then does its step."""
+
+    def begin(self, run):
+        return (AwaitSignal("go", "go"),)
+
+    def advance(self, run, outcome):
+        if outcome.key == "go":
+            return (RunStep("first", "first", AGENT, None, outcome.payload, 60_000, Retry()),)
+        return (Fail(outcome.fault),) if outcome.fault is not None else (Finish(outcome.output),)
 
 
 class DoubtfulStore:
@@ -128,8 +176,11 @@ class Desk:
     orchestrator: Orchestrator
     epochs: Mapping[int, int]
 
-    async def start(self, input=None) -> ExecutionId:
-        return (await self.orchestrator.start(TENANT, WORKFLOW, input, timeout_ms=None)).execution
+    async def start(self, input=None, workflow: WorkflowRef = WORKFLOW) -> ExecutionId:
+        return (await self.orchestrator.start(TENANT, workflow, input, timeout_ms=None)).execution
+
+    async def asked(self, execution: ExecutionId, wanted: Callable[[Stamp], messages.Request]) -> ExecutionState:
+        return await self.orchestrator.request(TENANT, execution, wanted)
 
     async def ended(self, execution: ExecutionId) -> ExecutionState:
         state = await self.orchestrator.wait(TENANT, execution, lambda state: state.ended, within_s=15)
@@ -145,12 +196,17 @@ class Desk:
 @pytest.fixture
 def desk(nats, tmp_path: Path):
     @asynccontextmanager
-    async def opened(*, working: bool = True) -> AsyncIterator[Desk]:
+    async def opened(*, working: bool = True, missing: tuple[str, ...] = ()) -> AsyncIterator[Desk]:
         clock = SystemClock()
         ids = UlidSource(clock.now_ms)
 
         async def program_of(tenant, workflow):
-            return Line()
+            return {"line": Line, "family": Family, "patient": Patient}[workflow.name]()
+
+        async def resolve(tenant, name, constraint, input):
+            if name in missing:
+                raise WorkflowNotFound(name, hint="It is gone.")
+            return WORKFLOW, None
 
         async with database(f"sqlite:///{tmp_path}/agentflow.db") as db, jetstream(nats.url, name="test") as bus:
             await upgrade(db)
@@ -160,6 +216,7 @@ def desk(nats, tmp_path: Path):
                 store=store,
                 bus=lossy,
                 program_of=program_of,
+                resolve=resolve,
                 clock=clock,
                 ids=ids,
                 chance=lambda: 0.5,
@@ -314,3 +371,114 @@ async def test_an_execution_of_another_tenant_does_not_exist(desk):
 
         with pytest.raises(ExecutionNotFound):
             await here.orchestrator.state(TenantId("other"), execution)
+
+
+async def _children(desk: Desk, parent: ExecutionId) -> list[ExecutionId]:
+    """Every execution that is stored beside its parent."""
+    state = await desk.orchestrator.state(TENANT, parent)
+    return [derived_execution(state.started_at_ms, f"{parent}/{key}") for key in ("left", "right")]
+
+
+async def test_children_run_beside_each_other_and_their_ends_come_back(desk):
+    async with desk() as here:
+        parent = await here.start(workflow=FAMILY)
+
+        state = await here.ended(parent)
+
+        assert state.status is Status.COMPLETED
+        assert state.output == {"left": {"of": "left"}, "right": {"of": "right"}}
+        for child in await _children(here, parent):
+            born = await here.orchestrator.state(TENANT, child)
+            assert born.parent is not None
+            assert (born.parent.execution, born.trace) == (parent, state.trace)
+
+
+async def test_a_family_whose_owner_died_is_taken_up_whole_and_no_child_is_born_twice(desk):
+    async with desk(working=False) as here:
+        here.bus.losing = 10
+        parent = await here.start(workflow=FAMILY)
+
+    async with desk() as here:
+        assert (await here.ended(parent)).status is Status.COMPLETED
+        for child in await _children(here, parent):
+            assert Counter(await here.story(child))[ExecutionStarted] == 1
+            assert Counter(await here.story(child))[StepSucceeded] == 2
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+async def test_an_end_of_a_child_whose_commit_got_no_answer_is_told_once(desk, how):
+    async with desk() as here:
+
+        def lose_the_first_end(batch):
+            return how if any(isinstance(event, ChildEnded) for new in batch for event in new.events) else None
+
+        here.store.lose = lose_the_first_end
+        parent = await here.start(workflow=FAMILY)
+
+        assert (await here.ended(parent)).status is Status.COMPLETED
+        assert Counter(await here.story(parent))[ChildEnded] == 2
+
+
+async def test_a_child_that_cannot_be_started_fails_its_parent_with_the_reason(desk):
+    async with desk(missing=("line",)) as here:
+        state = await here.ended(await here.start(workflow=FAMILY))
+
+        assert state.status is Status.FAILED
+        assert state.fault is not None
+        assert state.fault.code == "child_not_started"
+        assert "There is no workflow `line`" in state.fault.message
+
+
+async def test_cancelling_a_parent_cancels_its_children(desk):
+    async with desk(working=False) as here:
+        parent = await here.start(workflow=FAMILY)
+        children = await _children(here, parent)
+        await eventually(lambda: all_open(here, children), within_s=5)
+
+        await here.asked(parent, lambda stamp: messages.Cancel(stamp, "c1", "no longer wanted"))
+
+        assert (await here.ended(parent)).status is Status.CANCELLED
+        for child in children:
+            assert (await here.ended(child)).status is Status.CANCELLED
+
+
+async def all_open(desk: Desk, executions: list[ExecutionId]) -> bool:
+    try:
+        return all([not (await desk.orchestrator.state(TENANT, one)).ended for one in executions])
+    except ExecutionNotFound:
+        return False
+
+
+async def test_a_signal_is_taken_once_however_often_it_is_sent(desk):
+    async with desk() as here:
+        execution = await here.start(workflow=PATIENT)
+        for _ in range(3):
+            with suppress(ExecutionEnded):
+                await here.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", {"n": 7}))
+
+        assert (await here.ended(execution)).output == {"n": 7}
+        assert Counter(await here.story(execution))[SignalReceived] == 1
+
+
+async def test_a_paused_execution_goes_on_where_it_was(desk):
+    async with desk() as here:
+        execution = await here.start(workflow=PATIENT)
+        paused = await here.asked(execution, lambda stamp: messages.Pause(stamp, "p1"))
+        held = await here.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", 1))
+
+        assert (paused.status, held.status, len(held.in_flight)) == (Status.PAUSED, Status.PAUSED, 0)
+        await here.asked(execution, lambda stamp: messages.Resume(stamp, "r1"))
+        assert (await here.ended(execution)).output == 1
+
+
+async def test_what_is_asked_of_an_execution_in_the_wrong_state_is_refused(desk):
+    async with desk() as here:
+        execution = await here.start()
+        await here.ended(execution)
+
+        with pytest.raises(ExecutionEnded):
+            await here.asked(execution, lambda stamp: messages.Pause(stamp, "p1"))
+        with pytest.raises(NotFailed):
+            await here.asked(execution, lambda stamp: messages.RetryFailed(stamp, "r1"))
+        with pytest.raises(ExecutionNotFound):
+            await here.orchestrator.request(TenantId("other"), execution, lambda stamp: messages.Resume(stamp, "r1"))

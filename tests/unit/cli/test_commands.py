@@ -27,6 +27,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af demo support",
         "af dev",
         "af executions",
+        *(f"af executions {order}" for order in ("cancel", "pause", "resume", "retry", "signal", "terminate", "vars")),
         "af executions list",
         "af executions show",
         "af run",

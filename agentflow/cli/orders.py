@@ -1,0 +1,126 @@
+"""`af executions pause|resume|cancel|terminate|signal|vars|retry`: what may be asked of an execution under way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentflow.cli.executions import app
+from agentflow.cli.inputs import UnusableInput, execution_input
+from agentflow.cli.output import JsonFlag, print_json, stdout
+
+if TYPE_CHECKING:
+    from agentflow.sdk.client import Client
+    from agentflow.sdk.models import Execution
+
+__all__ = ["app"]  # the commands of `af executions`, with these added
+
+ExecutionArgument = Annotated[str, typer.Argument(help="An execution's id.", show_default=False)]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with the event.", show_default=False)]
+
+
+def _ask(json: bool, ask: "Callable[[Client], Awaitable[Execution]]") -> None:
+    async def run() -> None:
+        from agentflow.cli.connection import control_plane
+
+        async with control_plane() as api:
+            state = await ask(api)
+        if json:
+            print_json(state)
+        else:
+            stdout().print(f"{state.id} is {state.status}.")
+
+    asyncio.run(run())
+
+
+@app.command()
+def pause(execution: ExecutionArgument, reason: ReasonOption = "", json: JsonFlag = False) -> None:
+    """Begin nothing new in an execution. Steps that run may end, and their results are kept.
+
+    \b
+    Examples:
+      af executions pause exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --reason "supplier is down"
+    """
+    _ask(json, lambda api: api.pause(execution, reason=reason))
+
+
+@app.command()
+def resume(execution: ExecutionArgument, json: JsonFlag = False) -> None:
+    """Let a paused execution go on.
+
+    \b
+    Examples:
+      af executions resume exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+    _ask(json, lambda api: api.resume(execution))
+
+
+@app.command()
+def cancel(execution: ExecutionArgument, reason: ReasonOption = "", json: JsonFlag = False) -> None:
+    """Stop an execution in order: halt what runs, run the compensations its workflow declares, then end.
+
+    \b
+    Examples:
+      af executions cancel exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+    _ask(json, lambda api: api.cancel(execution, reason=reason))
+
+
+@app.command()
+def terminate(execution: ExecutionArgument, reason: ReasonOption = "", json: JsonFlag = False) -> None:
+    """Stop an execution now, without undoing anything.
+
+    \b
+    Examples:
+      af executions terminate exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+    _ask(json, lambda api: api.terminate(execution, reason=reason))
+
+
+@app.command()
+def signal(
+    execution: ExecutionArgument,
+    name: Annotated[str, typer.Argument(help="What the workflow waits for.", show_default=False)],
+    payload: Annotated[
+        str, typer.Option("--payload", help="JSON, @FILE, or - for standard input.", show_default=False)
+    ] = "null",
+    json: JsonFlag = False,
+) -> None:
+    """Tell an execution something. Kept until its workflow waits for a signal of that name.
+
+    \b
+    Examples:
+      af executions signal exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA approved --payload '{"by": "mara"}'
+    """
+    value = execution_input(payload, None, ())
+    _ask(json, lambda api: api.signal(execution, name, value))
+
+
+@app.command("vars")
+def update_vars(
+    execution: ExecutionArgument,
+    values: Annotated[str, typer.Argument(help="A JSON object, @FILE, or -.", show_default=False)],
+    json: JsonFlag = False,
+) -> None:
+    """Change variables of an execution; those not named stay.
+
+    \b
+    Examples:
+      af executions vars exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA '{"limit": 20}'
+    """
+    changes = execution_input(values, None, ())
+    if not isinstance(changes, dict):
+        raise UnusableInput("variables are an object", """For example '{"limit": 20}'.""")
+    _ask(json, lambda api: api.update_vars(execution, changes))
+
+
+@app.command()
+def retry(execution: ExecutionArgument, json: JsonFlag = False) -> None:
+    """Continue a failed execution from the step that failed.
+
+    \b
+    Examples:
+      af executions retry exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+    _ask(json, lambda api: api.retry(execution))

@@ -1,0 +1,103 @@
+"""Executions that another one has started: begun once however often that is asked for, their end told to the parent.
+
+A child's id follows from its parent and its path, so asking again finds what is there; and a child that has ended
+answers at once. That is all recovery needs: whoever takes a parent up asks for its open children again.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from agentflow.contracts.step import StepFault
+from agentflow.errors import AgentFlowError, Bug, Rejected
+from agentflow.execution.commands import CancelChild, StartChild
+from agentflow.execution.events import Parent, WorkflowRef
+from agentflow.execution.messages import Cancel, ChildEnded, Stamp, Start
+from agentflow.execution.state import ExecutionState, Status
+from agentflow.ids import ExecutionId, StepPath, TenantId, derived_execution
+from agentflow.limits import CHILD_DEPTH_MAX
+from control_plane.orchestrator.inbox import Arrival, Inbox
+
+# Which version a name and a constraint mean now, once its input is proven good, and how long it may take.
+Resolve = Callable[[TenantId, str, str, Any], Awaitable[tuple[WorkflowRef, int | None]]]
+
+
+class Children:
+    def __init__(self, *, inbox: Inbox, stamp: Callable[[], Stamp], resolve: Resolve) -> None:
+        self._inbox = inbox
+        self._stamp = stamp
+        self._resolve = resolve
+
+    async def start(self, parent: ExecutionState, command: StartChild, *, refused: Callable[[], None]) -> None:
+        """Begin a child, or hear from one that is there. `refused` is called when that should be tried again."""
+        depth = 1 if parent.parent is None else parent.parent.depth + 1
+        try:
+            if depth > CHILD_DEPTH_MAX:
+                raise _TooDeep
+            workflow, timeout_ms = await self._resolve(parent.tenant, command.workflow, command.version, command.input)
+        except Rejected as error:
+            fault = StepFault("child_not_started", error.message)
+            self._tell(parent.execution, command.path, None, fault, refused=refused)
+            return
+        child = Start(
+            stamp=self._stamp(),
+            execution=_child_id(parent, command.path),
+            tenant=parent.tenant,
+            workflow=workflow,
+            input=command.input,
+            trace=parent.trace,
+            timeout_ms=timeout_ms,
+            parent=Parent(parent.execution, command.path, depth),
+        )
+
+        def settled(state: ExecutionState) -> None:
+            if state.ended:
+                self.report(state, refused=refused)
+
+        self._inbox.put(Arrival(child.execution, child, settled, lambda _: refused()))
+
+    def cancel(self, parent: ExecutionState, command: CancelChild) -> None:
+        """Best effort: a child that could not be told goes on, and nobody listens to its end."""
+        child = _child_id(parent, command.path)
+        reason = "The execution that started it no longer wants it."
+        message = Cancel(self._stamp(), f"{parent.execution}/{command.path}", reason)
+        self._inbox.put(Arrival(child, message, lambda _: None, lambda _: None))
+
+    def report(self, child: ExecutionState, *, refused: Callable[[], None]) -> None:
+        if child.parent is None:
+            raise Bug(f"Execution {child.execution} is nobody's child.")
+        fault = child.fault
+        if fault is None and child.status is not Status.COMPLETED:
+            fault = StepFault("child_ended", f"The child execution is {child.status}.")
+        self._tell(child.parent.execution, child.parent.path, child.output, fault, refused=refused)
+
+    def _tell(
+        self,
+        parent: ExecutionId,
+        path: StepPath,
+        output: Any,
+        fault: StepFault | None,
+        *,
+        refused: Callable[[], None],
+    ) -> None:
+        message = ChildEnded(self._stamp(), path, output, fault)
+
+        def not_taken(error: AgentFlowError) -> None:
+            if error.retryable:
+                refused()
+
+        self._inbox.put(Arrival(parent, message, lambda _: None, not_taken))
+
+
+class _TooDeep(Rejected):
+    code = "AF1214"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"Workflows start workflows more than {CHILD_DEPTH_MAX} levels deep.",
+            hint="Look for a workflow that starts itself, directly or through others.",
+        )
+
+
+def _child_id(parent: ExecutionState, path: StepPath) -> ExecutionId:
+    """With the parent's own time in it: what is stored by day, and removed by day, stays together."""
+    return derived_execution(parent.started_at_ms, f"{parent.execution}/{path}")

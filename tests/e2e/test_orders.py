@@ -1,0 +1,109 @@
+"""What people ask of an execution under way, over REST, the SDK and `af`. Its only agent is hosted by nobody."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentflow.errors import Conflict
+from agentflow.sdk.client import Client
+from agentflow.settings import inherited_environment
+
+AF = Path(sys.executable).with_name("af")
+WORKFLOW = """\
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: nobody, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: lonely
+    final_states: [lonely]
+    states:
+      lonely: {agent: hosted-by-nobody, timeout: 10m}
+"""
+
+
+@pytest.fixture
+async def api(platform):
+    async with Client(platform.api_url) as client:
+        await client.push_workflow(WORKFLOW)
+        yield client
+
+
+async def types(api: Client, execution: str) -> list[str]:
+    return [event.type for event in await api.history(execution)]
+
+
+async def test_an_execution_is_paused_resumed_changed_and_cancelled(api):
+    execution = (await api.execute("nobody", {})).execution_id
+
+    assert (await api.pause(execution, reason="supplier is down")).status == "paused"
+    assert (await api.resume(execution)).status == "running"
+    assert (await api.update_vars(execution, {"limit": 20})).status == "running"
+    cancelled = await api.cancel(execution, reason="no longer wanted")
+
+    assert (cancelled.status, cancelled.in_flight) == ("cancelled", [])
+    assert cancelled.error is not None
+    assert "no longer wanted" in cancelled.error.message
+    assert await types(api, execution) == [
+        "execution.started.v1",
+        "step.scheduled.v1",
+        "execution.paused.v1",
+        "execution.resumed.v1",
+        "vars.updated.v1",
+        "execution.cancel_requested.v1",
+        "step.halted.v1",
+        "execution.cancelled.v1",
+    ]
+
+
+async def test_what_is_asked_of_an_ended_execution_is_a_conflict_with_a_hint(api):
+    execution = (await api.execute("nobody", {})).execution_id
+    await api.terminate(execution)
+
+    for asked in (api.pause(execution), api.cancel(execution), api.signal(execution, "go"), api.retry(execution)):
+        with pytest.raises(Conflict) as refused:
+            await asked
+        assert refused.value.hint
+
+
+async def test_a_request_with_the_same_key_is_recorded_once(api):
+    execution = (await api.execute("nobody", {})).execution_id
+    for _ in range(2):
+        answer = await api._send(
+            "POST",
+            f"/executions/{execution}/signal",
+            content=b'{"name": "go", "payload": 1}',
+            headers={"Content-Type": "application/json", "Idempotency-Key": "first"},
+        )
+        assert answer.status_code == 200
+
+    assert (await types(api, execution)).count("signal.received.v1") == 1
+    await api.terminate(execution)
+
+
+async def test_af_asks_the_same(api, platform, tmp_path):
+    execution = (await api.execute("nobody", {})).execution_id
+
+    def af(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**inherited_environment(), "AF_API_URL": platform.api_url}
+        return subprocess.run(
+            [AF, "executions", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert af("pause", execution).stdout == f"{execution} is paused.\n"
+    assert af("resume", execution).stdout == f"{execution} is running.\n"
+    assert af("signal", execution, "go", "--payload", '{"by": "mara"}').returncode == 0
+    assert "an object" in af("vars", execution, "[1]").stderr
+    assert af("cancel", execution, "--reason", "enough").stdout == f"{execution} is cancelled.\n"
+    again = af("cancel", execution)
+    assert (again.returncode, "Traceback" in again.stderr) == (2, False)
+    assert "cancelled" in again.stderr
