@@ -1,4 +1,4 @@
-"""`python -m planners [--json] < definition`: check a workflow and say what is wrong with it.
+"""`python -m planners [--json | --graph mermaid | --graph json] < definition`: check a workflow, or draw its plan.
 
 For callers that may not import planners, such as `af validate`. Exit code 0: valid; 2: not.
 """
@@ -10,6 +10,7 @@ import msgspec
 from agentflow.errors import Problem
 from agentflow.workflow.load import InvalidWorkflow
 from planners.kinds import compile_workflow
+from planners.mermaid import mermaid
 
 
 def main() -> int:
@@ -21,8 +22,14 @@ def main() -> int:
         answer: dict[str, object] = {"ok": False, "name": None, "version": None, "digest": None, "problems": problems}
         _say(answer if as_json else str(invalid))
         return 2
+    plan = compiled.plan()
+    if "--graph" in sys.argv[1:]:
+        drawn = mermaid(plan) if sys.argv[-1] == "mermaid" else msgspec.json.encode(plan).decode()
+        _say(drawn.rstrip("\n"))
+        return 0
     name, version = compiled.workflow.metadata.name, compiled.workflow.metadata.version
     answer = {"ok": True, "name": name, "version": version, "digest": compiled.digest, "problems": []}
+    answer |= {"plan_hash": plan.plan_hash, "shape": msgspec.to_builtins(plan.shape)}
     _say(answer if as_json else f"{name} {version} is valid (digest {compiled.digest}).")
     return 0
 

@@ -14,7 +14,11 @@ from agentflow.workflow.load import InvalidWorkflow, LoadedWorkflow, read
 from agentflow.workflow.model import Workflow
 from agentflow.workflow.source_map import Document
 from planners.behavior_tree.compile import compile_tree
+from planners.behavior_tree.plan import tree_plan
+from planners.behavior_tree.program import TreeProgram
 from planners.fsm.compile import compile_fsm
+from planners.fsm.plan import machine_plan
+from planners.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,12 @@ class CompiledWorkflow:
     digest: str
     program: Program
     document: Document
+
+    def plan(self) -> Plan:
+        """The graph of its steps and how often each can run, as far as the definition decides it."""
+        if isinstance(self.program, TreeProgram):
+            return tree_plan(self.program.root)
+        return machine_plan(self.workflow.machine)
 
 
 _Compiler = Callable[..., tuple[Program | None, list[Problem]]]

@@ -1,6 +1,8 @@
 """`af workflow`: register definitions, and look at those that are."""
 
 import asyncio
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,7 @@ import typer
 
 from agentflow.cli.output import JsonFlag, print_json, print_table, stdout
 from agentflow.errors import Invalid
+from agentflow.process_exit import ExitCode
 
 app = typer.Typer(no_args_is_help=True, help="Register workflows and look at them.")
 
@@ -108,6 +111,52 @@ def show(
       af workflow show support@1.0.0 --json
     """
     asyncio.run(_show(ref, json))
+
+
+class Form(StrEnum):
+    MERMAID = "mermaid"
+    JSON = "json"
+
+
+@app.command()
+def graph(
+    target: Annotated[str, typer.Argument(help="A file, - for stdin, or a registered workflow.", show_default=False)],
+    form: Annotated[Form, typer.Option("--format", help="How to draw it.")] = Form.MERMAID,
+    json: JsonFlag = False,
+) -> None:
+    """Draw the plan of a workflow: its steps, and the ways between them.
+
+    \b
+    Examples:
+      af workflow graph workflow.yaml
+      af workflow graph support@1.0.0 --format json
+    """
+    from agentflow.cli.planning import drawn, judged, print_problems
+    from agentflow.cli.services import require
+
+    require("Drawing a workflow", "server", "planners", "cel_expr_python")
+    text = _text_of(target)
+    plan = drawn(text, "json" if json else form.value)
+    if plan is None:
+        print_problems(target, judged(text).problems)
+        raise typer.Exit(ExitCode.REJECTED)
+    sys.stdout.write(plan)
+
+
+def _text_of(target: str) -> bytes:
+    if target == "-":
+        return sys.stdin.buffer.read()
+    path = Path(target)
+    if path.exists() or path.suffix or len(path.parts) > 1:
+        return definition_text(path)
+    return asyncio.run(_source_of(target)).encode()
+
+
+async def _source_of(ref: str) -> str:
+    from agentflow.cli.connection import control_plane
+
+    async with control_plane() as api:
+        return (await api.workflow(ref)).source
 
 
 async def _show(ref: str, json: bool) -> None:

@@ -35,14 +35,14 @@ def _definitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_good_definition_is_told_by_name_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert af(["validate", "good.yaml"]) == ExitCode.OK
-    assert capsys.readouterr().out == "ok greeting 1.0.0\n"
+    assert capsys.readouterr().out == "ok greeting 1.0.0 (1 step, 1 in one execution)\n"
 
 
 def test_every_fault_is_told_with_file_line_and_column(capsys: pytest.CaptureFixture[str]) -> None:
     assert af(["validate", "bad.yaml", "good.yaml"]) == ExitCode.REJECTED
 
     captured = capsys.readouterr()
-    assert captured.out == "ok greeting 1.0.0\n"
+    assert captured.out == "ok greeting 1.0.0 (1 step, 1 in one execution)\n"
     told = captured.err.splitlines()
     assert all(line.startswith("bad.yaml:") for line in told)
     assert any(line.startswith("bad.yaml:10:") and "agnet" in line for line in told)
@@ -59,7 +59,7 @@ def test_a_dash_reads_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(GOOD.encode())))
 
     assert af(["validate", "-"]) == ExitCode.OK
-    assert capsys.readouterr().out == "ok greeting 1.0.0\n"
+    assert capsys.readouterr().out == "ok greeting 1.0.0 (1 step, 1 in one execution)\n"
 
 
 def test_programs_get_every_verdict_as_one_value(capsys: pytest.CaptureFixture[str]) -> None:
