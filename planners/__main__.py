@@ -20,6 +20,7 @@ def main() -> int:
     except InvalidWorkflow as invalid:
         problems = [{name: getattr(it, name) for name in Problem.__struct_fields__} for it in invalid.problems]
         answer: dict[str, object] = {"ok": False, "name": None, "version": None, "digest": None, "problems": problems}
+        answer |= {"plan_hash": None, "shape": None}
         _say(answer if as_json else str(invalid))
         return 2
     plan = compiled.plan()

@@ -74,31 +74,30 @@ class _Reader:
         )
         options: dict[str, Any] = {str(kind.short): value} if short else value if isinstance(value, dict) else {}
         place = path if short else (*path, str(kind.children))
-        children, branches, whole = self._below(name, options.get(str(kind.children)), place)
-        if part is None or not whole:
+        children, branches = self._below(name, options.get(str(kind.children)), place)
+        if part is None or (kind.children is not None and not children):
             return None
         return TreeNode(name, part, path, short, children, branches)
 
     def _below(
         self, name: str, value: Any, path: Path
-    ) -> tuple[tuple[TreeNode, ...], tuple[tuple[Path, str | None], ...], bool]:
-        """The children that stand at `path`, the branches they hang from, and whether all could be read."""
+    ) -> tuple[tuple[TreeNode, ...], tuple[tuple[Path, str | None], ...]]:
+        """The children that stand at `path` as far as they could be read, and the branches they hang from."""
         if value is None or KINDS[name].children is None:
-            return (), (), True
+            return (), ()
         if KINDS[name].children == "do":
             child = self.node(value, path)
-            return ((), (), False) if child is None else ((child,), (), True)
+            return ((), ()) if child is None else ((child,), ())
         if not isinstance(value, list):
-            return (), (), False
+            return (), ()
         if name == "conditional_selector":
             return self._branches(value, path)
         children = [self.node(item, (*path, at)) for at, item in enumerate(value)]
-        read = tuple(child for child in children if child is not None)
-        return read, (), len(read) == len(children)
+        return tuple(child for child in children if child is not None), ()
 
     def _branches(
         self, value: list[Any], path: Path
-    ) -> tuple[tuple[TreeNode, ...], tuple[tuple[Path, str | None], ...], bool]:
+    ) -> tuple[tuple[TreeNode, ...], tuple[tuple[Path, str | None], ...]]:
         children, branches = [], []
         for at, item in enumerate(value):
             place = (*path, at)
@@ -108,7 +107,7 @@ class _Reader:
             if part is not None and child is not None:
                 children.append(child)
                 branches.append((place, part.when))
-        return tuple(children), tuple(branches), len(children) == len(value)
+        return tuple(children), tuple(branches)
 
     def _part(self, model: type[_P], value: Any, path: Path, short: str | None = None) -> _P | None:
         try:

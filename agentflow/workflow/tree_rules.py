@@ -26,13 +26,18 @@ def tree_problems(document: Document, tree: Tree, *, complete: bool = True) -> l
     rules = [
         judge.agents_and_tools(),
         judge.names_twice(),
-        judge.thresholds(),
         judge.never_reached(),
         judge.delays_that_shrink(),
         judge.circles(),
     ]
     if complete:
-        rules += [judge.unknown_subtrees(), judge.parameters(), judge.unused_subtrees(), judge.too_many_nodes()]
+        rules += [
+            judge.thresholds(),
+            judge.unknown_subtrees(),
+            judge.parameters(),
+            judge.unused_subtrees(),
+            judge.too_many_nodes(),
+        ]
     return [problem for rule in rules for problem in islice(rule, limits.PROBLEMS_SHOWN_MAX)]
 
 

@@ -60,7 +60,7 @@ def compile_tree(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[Tree
     problems += tree_problems(loaded.document, tree, complete=complete)
     if too_many := _too_many_expressions(loaded, spec):
         return None, [*problems, too_many]
-    builder = _Builder(loaded, tree)
+    builder = _Builder(loaded, tree, complete=complete)
     root = builder.whole()
     problems += builder.problems
     return (None, problems) if problems or not complete else (TreeProgram(root), [])
@@ -73,6 +73,13 @@ def _too_many_expressions(loaded: LoadedWorkflow, spec: TreeSpec) -> Problem | N
         return None
     message = f"There are {count} expressions; {limits.EXPRESSIONS_PER_WORKFLOW_MAX} are allowed."
     return Problem(message, "Split the workflow.", *loaded.document.key_position(("spec", "tree")), "spec.tree")
+
+
+class _Any(dict[str, Shape]):
+    """The steps of a tree that lost some on the way: every name may be one."""
+
+    def __missing__(self, name: str) -> Shape:
+        return ANYTHING
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,12 @@ class _Place:
 
 
 class _Builder:
-    def __init__(self, loaded: LoadedWorkflow, tree: Tree) -> None:
+    def __init__(self, loaded: LoadedWorkflow, tree: Tree, *, complete: bool) -> None:
         self.problems: list[Problem] = []
         self._document = loaded.document
         self._input = shape_of(loaded.workflow.spec.input)
         self._tree = tree
+        self._complete = complete
         self._count = 0
         # A subtree is checked and compiled once, however often it is used.
         self._conditions: dict[Path, Expression] = {}
@@ -309,6 +317,8 @@ class _Builder:
 
     def _scope(self, place: _Place) -> Scope:
         locals_ = dict.fromkeys(place.params, ANYTHING)
+        if not self._complete:  # a step may be missing that was only misspelt: what refers to it is no second problem
+            return Scope(self._input, ANYTHING, _Any(place.steps), has_error=True, locals=locals_)
         return Scope(self._input, place.before, place.steps, place.has_error, locals=locals_)
 
     def _condition(self, text: str, path: Path, place: _Place) -> Expression:

@@ -36,6 +36,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af version",
         "af worker",
         "af workflow",
+        "af workflow graph",
         "af workflow list",
         "af workflow push",
         "af workflow show",

@@ -240,7 +240,7 @@ def test_the_command_tells_programs_the_same_as_json(valid, monkeypatch, capsysb
     answer = json.loads(capsysbinary.readouterr().out)
 
     assert code == (0 if valid else 2)
-    assert set(answer) == {"ok", "name", "version", "digest", "problems"}
+    assert set(answer) == {"ok", "name", "version", "digest", "problems", "plan_hash", "shape"}
     assert answer["ok"] is valid
     if valid:
         assert (answer["name"], answer["version"], len(answer["digest"])) == ("support", "1.0.0", 64)

@@ -2,7 +2,6 @@
 
 # ruff: noqa: E501 - a row of a table is one line
 
-import os
 import random
 import subprocess
 import sys
@@ -55,7 +54,7 @@ def test_the_plan_hash_is_the_same_in_every_process_and_for_every_hash_seed(text
             capture_output=True,
             check=True,
             cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            env={"PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("0", "1", "4242")
     }
@@ -188,12 +187,10 @@ def test_mermaid_draws_a_tree_from_its_root():
 def test_the_plan_of_the_largest_machine_is_made_in_no_time():
     count = 2_000
     ways = [
-        f"s{at}: {{agent: x, transitions: [{{condition: n > 1, to: s{(at * 7) % count}}}, {{to: s{at + 1}}}]}}"
+        f"s{at}: {{agent: x, transitions: [{{condition: n > 1, to: s{at * 7 % (count - 2) + 1}}}, {{to: s{at + 1}}}]}}"
         for at in range(1, count - 2)
     ]
-    text = machine(
-        "a: {agent: x, on_success: s1}", *ways, f"s{count - 2}: {{agent: x, on_success: end}}", "end:"
-    ).replace("s0}", "s1}")
+    text = machine("a: {agent: x, on_success: s1}", *ways, f"s{count - 2}: {{agent: x, on_success: end}}", "end:")
     plan = compile_workflow(text).plan()
 
     assert (plan.shape.min > 0, plan.shape.max) == (True, None)
