@@ -41,6 +41,7 @@ RETRY_DELAY_MS_MAX = 24 * 3600 * 1000
 STEP_TIMEOUT_MS_DEFAULT = 5 * 60 * 1000
 TIMEOUT_MS_MAX = 365 * 24 * 3600 * 1000
 CHILD_DEPTH_MAX = 32  # workflows that start workflows; deeper is a circle
+STEP_LOST_MAX = 5  # workers a step may take with it before it is called poison
 INTENTS_PER_ANSWER_MAX = 20_000  # a program that asks for more at once is looping
 REQUESTS_REMEMBERED_MAX = 1_000  # ids of signals and orders an execution knows again; a repeat comes soon or never
 SIGNALS_KEPT_MAX = 1_000  # signals nobody waits for yet; more than these are not taken
@@ -64,8 +65,16 @@ DEDUP_WINDOW_S = 120
 BUS_CONFIRM_S = 5.0  # a confirmed publish outlives a restart of NATS; well inside the de-duplication window
 SWEEP_S = 1.0
 RESEND_AFTER_S = 10.0  # a step with no outcome and an idle mailbox is sent again after this
-HEARTBEAT_S = 5.0
+HEARTBEAT_S = 1.0  # a worker's sign of life; broadcast, so a thousand workers cost a thousand small messages
+WORKER_LOST_AFTER_S = 5.0  # of silence; what it held is with another worker within ten
+PULL_HEARTBEAT_S = 5.0  # JetStream's own, while a request for messages stands
+CONSUMER_STALL_S = 30.0  # messages wait, we ask for them, and none comes: the consumer is made anew
 DRAIN_S = 30.0  # how long a stopping worker lets running steps finish
+
+# What a worker keeps.
+SPOOL_MB = 256  # results on disk while the bus is away; beyond it they stay in memory, and no more steps are taken
+AGENT_STATE_BYTES_MAX = 512 * 1024  # compressed; it travels in one message
+AGENT_STATE_ANSWERS_MAX = 16  # newest answers a state remembers, so that a repeated step is not applied twice
 
 # The database.
 DATABASE_CONNECT_S = 10.0

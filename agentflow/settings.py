@@ -17,7 +17,16 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from agentflow.encryption.keyring import InvalidKeys, KeyRing, parse_keys
 from agentflow.errors import Invalid, Problem
-from agentflow.limits import ACK_WAIT_S, DRAIN_S, LEASE_S, PROBLEMS_SHOWN_MAX, RESEND_AFTER_S, STATE_SNAPSHOT_EVENTS
+from agentflow.limits import (
+    ACK_WAIT_S,
+    DRAIN_S,
+    LEASE_S,
+    PROBLEMS_SHOWN_MAX,
+    RESEND_AFTER_S,
+    SPOOL_MB,
+    STATE_SNAPSHOT_EVENTS,
+    WORKER_LOST_AFTER_S,
+)
 from agentflow.workflow.document import read
 from agentflow.workflow.source_map import Document
 from agentflow.workflow.suggest import did_you_mean
@@ -45,12 +54,17 @@ def _refuse(message: str, hint: str = "") -> NoReturn:
     raise PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
 
 
-def _loopback_address(text: str) -> str:
-    host, colon, port = text.rpartition(":")
+def _address(text: str) -> str:
+    _, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         _refuse(
             "must be host:port, with a port from 0 to 65535", "For example 127.0.0.1:8080; port 0 takes a free one."
         )
+    return text
+
+
+def _loopback_address(text: str) -> str:
+    host = _address(text).rpartition(":")[0]
     bare = host.removeprefix("[").removesuffix("]")
     try:
         loopback = bare == "localhost" or ipaddress.ip_address(bare).is_loopback
@@ -160,6 +174,10 @@ def _default_artifacts(given: dict[str, Any]) -> str:
     return f"file://{quote(str((given['home'] / 'artifacts').absolute()))}"
 
 
+def _default_spool(given: dict[str, Any]) -> Path:
+    return Path(given["home"]) / "spool"
+
+
 def _default_api_url(given: dict[str, Any]) -> str:
     listen: str = given["http_listen"]
     return "http://127.0.0.1:8080" if listen.endswith(":0") else f"http://{listen}"
@@ -238,6 +256,18 @@ class Settings(BaseModel):
 
     drain_s: Seconds = DRAIN_S
     """How long a stopping worker lets running steps finish."""
+
+    worker_health_listen: Annotated[str, AfterValidator(_address)] = "127.0.0.1:0"
+    """Where a worker serves /livez and /readyz; port 0 takes a free one, which its log names."""
+
+    worker_lost_s: Seconds = WORKER_LOST_AFTER_S
+    """A worker that is silent for this long is counted as lost, and its steps are given to others."""
+
+    spool_dir: Path = Field(default_factory=_default_spool)
+    """Where a worker keeps results while the bus is away; by default `spool` in `home`."""
+
+    spool_mb: Annotated[int, Field(ge=1, le=1024 * 1024)] = SPOOL_MB
+    """The most that the spool may hold."""
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         return [(name, "***" if name in _SECRET and value else without_password(value)) for name, value in self]

@@ -70,6 +70,12 @@ def _not_built_in(name: str) -> str:
     return name
 
 
+def _burst_within(limit: "RateLimitSpec") -> "RateLimitSpec":
+    if limit.burst > limit.calls:
+        raise _refusal("`burst` is more than `calls`.", "A burst is part of the calls, not on top of them.")
+    return limit
+
+
 Call = Annotated[str, AfterValidator(_call)]
 Concurrency = Annotated[int, Field(ge=1, le=limits.AGENT_CONCURRENCY_MAX)]
 
@@ -78,21 +84,56 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class FunctionAgentSpec(_Strict):
+class QuickRetrySpec(_Strict):
+    """Tries within one attempt of a step; the workflow's own `retry` counts attempts."""
+
+    tries: Annotated[int, Field(ge=1, le=10)] = 3
+    initial: Timeout = 100
+    multiplier: Annotated[float, Field(ge=1, le=10, strict=False)] = 2.0
+    max: Timeout = 2_000
+
+
+class RateLimitSpec(_Strict):
+    calls: Annotated[int, Field(ge=1, le=1_000_000)]
+    per: Timeout = 1_000
+    burst: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+
+
+class CircuitSpec(_Strict):
+    failures: Annotated[int, Field(ge=1, le=1_000)] = 5
+    window: Timeout = 30_000
+    open_for: Timeout = 10_000
+    probes: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+class _Guarded(_Strict):
+    retry: QuickRetrySpec | None = None
+    rate_limit: Annotated[RateLimitSpec, AfterValidator(_burst_within)] | None = None
+    circuit: CircuitSpec | None = None
+    bulkhead: Concurrency | None = None
+
+
+# When a finished result goes to disk: if the stream is late with its receipt, or before it is asked at all.
+Spooling = Literal["when_late", "always"]
+
+
+class FunctionAgentSpec(_Guarded):
     type: Literal["function"]
     call: Call
+    spool: Spooling = "when_late"
     concurrency: Concurrency = limits.AGENT_CONCURRENCY_DEFAULT
 
 
-class HttpAgentSpec(_Strict):
+class HttpAgentSpec(_Guarded):
     type: Literal["http"]
     url: Annotated[str, AfterValidator(_url)]
     timeout: Timeout = _TIMEOUT_MS
     headers: dict[str, str] = {}
+    spool: Spooling = "when_late"
     concurrency: Concurrency = limits.AGENT_CONCURRENCY_DEFAULT
 
 
-class ToolSpec(_Strict):
+class ToolSpec(_Guarded):
     type: Literal["function"]
     call: Call
     timeout: Timeout = _TIMEOUT_MS
@@ -100,6 +141,12 @@ class ToolSpec(_Strict):
     permissions: list[str] = []
     environment: dict[str, str] = {}
 
+
+_POLICIES: dict[str | int, type[BaseModel]] = {
+    "retry": QuickRetrySpec,
+    "rate_limit": RateLimitSpec,
+    "circuit": CircuitSpec,
+}
 
 AgentSpec = Annotated[FunctionAgentSpec | HttpAgentSpec, Field(discriminator="type")]
 
@@ -163,6 +210,8 @@ def _problem(read: Document, fault: ErrorDetails) -> Problem:
 def _keys(location: Location) -> list[str]:
     """What may stand beside the key at `location`."""
     match location:
+        case ("agents" | "tools", _, policy, _) if policy in _POLICIES:
+            return list(_POLICIES[policy].model_fields)
         case ("agents", _, _):
             return [*HttpAgentSpec.model_fields, "call"]
         case ("tools", _, _):

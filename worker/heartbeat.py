@@ -16,21 +16,36 @@ from worker.mailbox import Mailbox
 log = structlog.get_logger(__name__)
 
 
-async def beat(
-    *, bus: MessageBus, clock: Clock, worker: WorkerId, mailboxes: Sequence[Mailbox], is_draining: Callable[[], bool]
-) -> None:
-    """Until cancelled. A beat the bus cannot take is left out: the next one says more."""
-    started_at_ms = clock.now_ms()
-    while True:
+class Heart:
+    """Beats for one worker until it is cancelled; `say_goodbye` tells that nothing is lost with it."""
+
+    def __init__(self, *, bus: MessageBus, clock: Clock, worker: WorkerId, mailboxes: Sequence[Mailbox]) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._worker = worker
+        self._mailboxes = mailboxes
+        self._started_at_ms = clock.now_ms()
+
+    async def beat(self, is_draining: Callable[[], bool]) -> None:
+        """A beat the bus cannot take is left out: the next one says more."""
+        while True:
+            await self._say(draining=is_draining())
+            await self._clock.sleep(limits.HEARTBEAT_S)
+
+    async def say_goodbye(self) -> None:
+        await self._say(draining=True, leaving=True)
+
+    async def _say(self, *, draining: bool, leaving: bool = False) -> None:
         heartbeat = Heartbeat(
-            worker=worker,
-            agents={mailbox.name: mailbox.running for mailbox in mailboxes},
-            started_at_ms=started_at_ms,
-            at_ms=clock.now_ms(),
-            draining=is_draining(),
+            worker=self._worker,
+            agents={mailbox.name: mailbox.running for mailbox in self._mailboxes},
+            started_at_ms=self._started_at_ms,
+            at_ms=self._clock.now_ms(),
+            draining=draining,
+            steps=() if leaving else tuple(step for mailbox in self._mailboxes for step in mailbox.held),
+            leaving=leaving,
         )
         try:
-            await bus.broadcast(subjects.HEARTBEATS, msgspec.json.encode(heartbeat))
+            await self._bus.broadcast(subjects.HEARTBEATS, msgspec.json.encode(heartbeat))
         except BusUnavailable as error:
             log.debug("heartbeat.skipped", reason=error.message)
-        await clock.sleep(limits.HEARTBEAT_S)

@@ -1,7 +1,9 @@
 """One agent's steps, from delivery to ack: run each once, keep it ours while it runs, report, and only then ack.
 
-Fed by the bus, makes an `Agent` work, publishes `report`s. Counts no attempts and retries no step: a fault is a
-result like any other, and what follows from it is the control plane's to decide.
+Fed by the bus, makes an `Agent` work, hands `report`s to the `reporter`. Counts no attempts and retries no step: a
+fault is a result like any other, and what follows from it is the control plane's to decide. A step that comes a
+second time was lost with another worker: that is reported instead of run, so the control plane can count it, fence
+the late worker and begin the next attempt.
 """
 
 import asyncio
@@ -13,19 +15,26 @@ import structlog
 
 from agentflow.bus import subjects
 from agentflow.clock import Clock
-from agentflow.contracts.message import Message
-from agentflow.contracts.step import StepFault, StepRequest
-from agentflow.errors import Rejected
-from agentflow.ids import AgentName, ExecutionId, StepPath, UlidSource, WorkerId
-from agentflow.ports import BusUnavailable, Delivery, MessageBus, Subscription
-from worker.agents.agent import Agent, StepContext
+from agentflow.contracts.step import (
+    STEP_CANCELLED,
+    WORKER_LOST,
+    WORKER_STOPPED,
+    CancelSteps,
+    HeldStep,
+    StepFault,
+    StepRequest,
+)
+from agentflow.ids import DEFAULT_TENANT, AgentName, ExecutionId, StepPath, TenantId, UlidSource, WorkerId
+from agentflow.ports import Delivery, MessageBus, Subscription
+from worker.agents.agent import Agent, Cancellation, Starts, StepContext
 from worker.outcome import fault_of
 from worker.report import Ending, dedup_id, report
+from worker.reporter import Reporter
 
-_PUBLISH_PAUSE_S_FIRST = 0.1
-_PUBLISH_PAUSE_S_MAX = 5.0
 _FAULT_OF_OURS_DELAY_S = 5.0
 _SIGNS_PER_ACK_WAIT = 3  # so that one lost sign of work does not lose the step
+_CANCELLED_REMEMBERED_MAX = 10_000
+_GOODBYE_S = 2.0
 
 _Key = tuple[ExecutionId, StepPath, int]
 
@@ -35,13 +44,21 @@ log = structlog.get_logger(__name__)
 class _Held:
     """A step that is here, and every delivery of it: JetStream hears an ack only from the newest one."""
 
-    __slots__ = ("deliveries", "key", "request", "task")
+    __slots__ = ("cancellation", "deliveries", "has_begun", "is_done", "key", "request", "task")
 
     def __init__(self, key: _Key, request: StepRequest, delivery: Delivery) -> None:
         self.key = key
         self.request = request
         self.deliveries = [delivery]
+        self.cancellation = Cancellation()
+        self.has_begun = False  # a task that is cancelled before its first line would never say so
+        self.is_done = False  # the agent has answered; what is left is to say so
         self.task: asyncio.Task[None] | None = None
+
+    def cancel(self, reason: str) -> None:
+        self.cancellation.set(reason)
+        if self.task is not None and self.has_begun:
+            self.task.cancel()
 
 
 class Mailbox:
@@ -53,11 +70,15 @@ class Mailbox:
         concurrency: int,
         ack_wait_s: float,
         bus: MessageBus,
+        reporter: Reporter,
         worker: WorkerId,
         ids: UlidSource,
         clock: Clock,
+        spool_first: bool = False,
     ) -> None:
         self.name = name
+        self._reporter = reporter
+        self._spool_first = spool_first
         self._agent = agent
         self._concurrency = concurrency
         self._ack_wait_s = ack_wait_s
@@ -67,7 +88,9 @@ class Mailbox:
         self._clock = clock
         self._held: dict[_Key, _Held] = {}
         self._waiting: deque[_Held] = deque()
+        self._cancelled: dict[tuple[ExecutionId, StepPath | None], CancelSteps] = {}
         self._running = 0
+        self._is_leaving = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._subscription: Subscription | None = None
@@ -77,29 +100,55 @@ class Mailbox:
     def running(self) -> int:
         return self._running
 
+    @property
+    def held(self) -> list[HeldStep]:
+        return [HeldStep(*key) for key in self._held]
+
+    def cancel(self, order: CancelSteps) -> int:
+        """End what is meant, and remember it for what is still on its way here. Returns how many were ended."""
+        self._cancelled[order.execution_id, order.path] = order
+        if len(self._cancelled) > _CANCELLED_REMEMBERED_MAX:
+            del self._cancelled[next(iter(self._cancelled))]
+        ended = 0
+        for held in self._held.values():
+            if not held.is_done and _is_meant(order, held.request):
+                held.cancel(order.reason)
+                ended += 1
+        return ended
+
     async def start(self) -> None:
+        if isinstance(self._agent, Starts):
+            try:
+                await self._agent.start()
+            except Exception:
+                log.exception("agent.not_started", agent=self.name)  # its steps will say so too
         consumer = subjects.agent_mailbox(self.name, concurrency=self._concurrency, ack_wait_s=self._ack_wait_s)
         self._signs = asyncio.create_task(self._give_signs(), name=f"signs of {self.name}")
         self._subscription = await self._bus.subscribe(consumer, self._delivered)
 
     async def stop_taking(self) -> None:
-        """Ask for no more, and give back what has not begun: another worker may have a free slot."""
+        """Ask for no more, and report what has not begun as ours no longer: another worker may have a free slot."""
         if self._subscription is not None:
             await self._subscription.stop()
-        self._give_back_waiting()
+        await self._let_waiting_go()
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Cancel what still runs, un-acked, so that another worker takes it; then let the agent go."""
-        self._give_back_waiting()
+        """Cancel what still runs and say so, so that another worker takes it at once; then let the agent go."""
+        self._is_leaving = True
+        for held in self._held.values():
+            if not held.is_done:
+                held.cancel("the worker stops")
+        await self._let_waiting_go()
         tasks = [held.task for held in self._held.values() if held.task is not None]
+        if tasks:
+            # What is already an answer, or says that it is none, may take a moment to reach the bus; not longer.
+            await asyncio.wait(tasks, timeout=_GOODBYE_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for held in self._held.values():
-            _give_back(held)  # cancelled before it had begun, so it could not do so itself
         if self._signs is not None:
             self._signs.cancel()
             await asyncio.gather(self._signs, return_exceptions=True)
@@ -119,16 +168,24 @@ class Mailbox:
             held.deliveries.append(delivery)
             return
         held = self._held[key] = _Held(key, request, delivery)
-        if self._running < self._concurrency:
+        if self._reporter.has(dedup_id(request)):
+            held.is_done = True
+            held.task = asyncio.create_task(self._see_sent(held))
+        elif delivery.deliveries > 1:
+            held.is_done = True
+            held.task = asyncio.create_task(self._tell(held, _lost(delivery.deliveries)))
+        elif self._running < self._concurrency:
             self._begin(held)
         else:
             self._waiting.append(held)
 
-    def _give_back_waiting(self) -> None:
-        while self._waiting:
-            held = self._waiting.popleft()
-            del self._held[held.key]
-            _give_back(held)
+    async def _let_waiting_go(self) -> None:
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        for held in waiting:
+            held.is_done = True
+            held.task = asyncio.create_task(self._tell(held, _STOPPED))
+        if waiting:
+            await asyncio.wait([held.task for held in waiting if held.task], timeout=_GOODBYE_S)
 
     def _begin(self, held: _Held) -> None:
         self._running += 1
@@ -137,20 +194,13 @@ class Mailbox:
 
     async def _see_through(self, held: _Held) -> None:
         request = held.request
+        held.has_begun = True
         try:
-            ending = await self._ending(request)
-            message = report(
-                id=self._ids.message(),
-                asked=held.deliveries[0].message,
-                request=request,
-                ending=ending,
-                agent=self.name,
-                worker=self._worker,
-            )
-            await self._publish(request, message)
+            ending = await self._ending(held)
+            held.is_done = True
+            await self._report(held, ending)
         except asyncio.CancelledError:
-            _give_back(held)
-            raise
+            raise  # un-acked: the result is spooled, or another worker finds the step lost
         except Exception:
             # A fault of ours: no agent's exception gets this far. Another try may go better, but not at once.
             log.exception("step.unreported", execution=request.execution_id, step=request.path)
@@ -161,14 +211,56 @@ class Mailbox:
         finally:
             del self._held[held.key]
             self._running -= 1
-            if self._waiting:
+            if self._waiting and not self._is_leaving:
                 self._begin(self._waiting.popleft())
             elif not self._running:
                 self._idle.set()
 
-    async def _ending(self, request: StepRequest) -> Ending:
+    async def _see_sent(self, held: _Held) -> None:
+        """It was finished here before, perhaps by a process that is gone: its result is on the way or has arrived."""
+        try:
+            await self._reporter.wait_sent(dedup_id(held.request))
+            for delivery in held.deliveries:
+                delivery.ack()
+        finally:
+            del self._held[held.key]
+
+    async def _tell(self, held: _Held, fault: StepFault) -> None:
+        """Report a step that is not run here."""
+        request = held.request
+        log.warning(
+            "step.not_run",
+            execution=request.execution_id,
+            step=request.path,
+            attempt=request.attempt,
+            agent=self.name,
+            code=fault.code,
+        )
+        now_ms = self._clock.now_ms()
+        try:
+            await self._report(held, Ending(now_ms, now_ms, fault=fault))
+            for delivery in held.deliveries:
+                delivery.ack()
+        finally:
+            del self._held[held.key]
+
+    async def _report(self, held: _Held, ending: Ending) -> None:
+        request = held.request
+        message = report(
+            id=self._ids.message(),
+            asked=held.deliveries[0].message,
+            request=request,
+            ending=ending,
+            agent=self.name,
+            worker=self._worker,
+        )
+        subject = subjects.workflow_in(request.workflow, request.shard)
+        await self._reporter.send(subject, message, dedup_id(request), spool_first=self._spool_first)
+
+    async def _ending(self, held: _Held) -> Ending:
+        request = held.request
         started_at_ms = self._clock.now_ms()
-        output, fault = await self._outcome(request, started_at_ms)
+        output, fault = await self._outcome(held, started_at_ms)
         if fault is not None:
             log.info(
                 "step.failed",
@@ -181,52 +273,51 @@ class Mailbox:
             )
         return Ending(started_at_ms, self._clock.now_ms(), output, fault)
 
-    async def _outcome(self, request: StepRequest, started_at_ms: int) -> tuple[Any, StepFault | None]:
+    async def _outcome(self, held: _Held, started_at_ms: int) -> tuple[Any, StepFault | None]:
+        request = held.request
+        if held.cancellation.is_set:
+            return None, self._given_up(held)
+        if self._cancelled and (order := self._cancelled_before(request)) is not None:
+            return None, StepFault(STEP_CANCELLED, order.reason)
+        timeout_s = request.timeout_ms / 1000
         context = StepContext(
             execution_id=request.execution_id,
             step=request.name,
             attempt=request.attempt,
             effect_key=request.effect_key,
             deadline_ms=started_at_ms + request.timeout_ms,
+            tenant=TenantId(held.deliveries[0].message.metadata.get("tenant_id") or DEFAULT_TENANT),
+            cancellation=held.cancellation,
+            ends_at_s=self._clock.monotonic_s() + timeout_s,
+            clock=self._clock,
         )
-        deadline = asyncio.timeout(request.timeout_ms / 1000)
+        deadline = asyncio.timeout(timeout_s)
         try:
             async with deadline:
                 return await self._agent.run(request, context), None
         except asyncio.CancelledError as error:
-            if _is_cancelled():
+            if not _is_cancelled():
+                return None, fault_of(error)  # something inside the agent was cancelled, not the step
+            if not context.cancelled:
                 raise
-            return None, fault_of(error)  # something inside the agent was cancelled, not the step
+            _uncancel()
+            return None, self._given_up(held)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an agent raises is the step's outcome
             if deadline.expired():
+                held.cancellation.set("timeout")  # for a thread that nobody can stop
                 late = f"The agent did not answer within {request.timeout_ms} ms."
                 return None, StepFault("timeout", late, retryable=True)
             return None, fault_of(error)
 
-    async def _publish(self, request: StepRequest, message: Message) -> None:
-        """Until the stream has it. Meanwhile the result lives here, and the step stays ours by its signs of work."""
-        pause_s = _PUBLISH_PAUSE_S_FIRST
-        while True:
-            try:
-                subject = subjects.workflow_in(request.workflow, request.shard)
-                await self._bus.publish(subject, message, dedup_id=dedup_id(request), confirm=True)
-            except BusUnavailable as error:
-                log.warning(
-                    "result.kept",
-                    execution=request.execution_id,
-                    step=request.path,
-                    attempt=request.attempt,
-                    reason=error.message,
-                    again_in_s=pause_s,
-                )
-                await self._clock.sleep(pause_s)
-                pause_s = min(pause_s * 2, _PUBLISH_PAUSE_S_MAX)
-            except Rejected:
-                # No bus will ever take it. The control plane's timeout ends the step; this says why.
-                log.exception("result.unpublishable", execution=request.execution_id, step=request.path)
-                return
-            else:
-                return
+    def _given_up(self, held: _Held) -> StepFault:
+        return _STOPPED if self._is_leaving else StepFault(STEP_CANCELLED, held.cancellation.reason)
+
+    def _cancelled_before(self, request: StepRequest) -> CancelSteps | None:
+        for path in (request.path, None):
+            order = self._cancelled.get((request.execution_id, path))
+            if order is not None and _is_meant(order, request):
+                return order
+        return None
 
     async def _give_signs(self) -> None:
         while True:
@@ -238,6 +329,28 @@ class Mailbox:
 def _give_back(held: _Held, delay_s: float = 0.0) -> None:
     for delivery in held.deliveries:
         delivery.nak(delay_s)
+
+
+_STOPPED = StepFault(WORKER_STOPPED, "The worker stopped before the step had ended.", retryable=True)
+
+
+def _lost(deliveries: int) -> StepFault:
+    words = f"The worker that had this step fell silent (delivery {deliveries})."
+    return StepFault(WORKER_LOST, words, retryable=True)
+
+
+def _is_meant(order: CancelSteps, request: StepRequest) -> bool:
+    return (
+        order.execution_id == request.execution_id
+        and order.path in (None, request.path)
+        and (order.attempt is None or request.attempt <= order.attempt)
+    )
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
 
 
 def _is_cancelled() -> bool:

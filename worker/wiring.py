@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
+import structlog
 
 from agentflow import limits
 from agentflow.bus.nats_jetstream import jetstream
-from agentflow.clock import SystemClock
+from agentflow.clock import Clock, SystemClock
 from agentflow.contracts.step import TOOLS_AGENT
 from agentflow.errors import Rejected
 from agentflow.ids import AgentName, UlidSource
@@ -22,12 +23,29 @@ from agentflow.settings import Settings
 from sandbox.policy import MIB, ToolNeeds, compile_profile
 from sandbox.runner import open_sandbox
 from worker.agents.agent import Agent
-from worker.agents.function import FunctionAgent, load_function
+from worker.agents.function import FunctionAgent
+from worker.agents.hooks import AgentLife, HookedAgent, has_hooks
 from worker.agents.http import HttpAgent
+from worker.agents.loading import AgentNotImportable, UnloadedAgent, load
 from worker.agents.tools import HostedTool, ToolsAgent
-from worker.agents_file import AgentsFile, FunctionAgentSpec, HttpAgentSpec, ToolSpec, read_agents_file
+from worker.agents_file import (
+    AgentsFile,
+    AgentSpec,
+    FunctionAgentSpec,
+    HttpAgentSpec,
+    ToolSpec,
+    read_agents_file,
+)
+from worker.health import health_pages
 from worker.mailbox import Mailbox
+from worker.policies.circuit import CircuitRules
+from worker.policies.guard import Guard, GuardedAgent, Policy, QuickRetry
+from worker.policies.rate import RateRules
+from worker.reporter import Reporter
 from worker.runtime import Runtime
+from worker.spool import open_spool
+
+log = structlog.get_logger(__name__)
 
 _ENTRY_POINTS = "agentflow.agents"
 _TOOL_CONCURRENCY = 16  # each is a process of its own: more of them at once only wait for each other
@@ -49,6 +67,7 @@ class Hosted(msgspec.Struct, frozen=True):
 
     agent: Agent
     concurrency: int
+    spool_first: bool = False  # its results go to disk before they are published
 
 
 @asynccontextmanager
@@ -56,8 +75,10 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     clock = SystemClock()
     ids = UlidSource(clock.now_ms)
     worker_id = ids.worker()
-    hosted = await hosted_agents(settings.agents_file, sandbox_backend=settings.sandbox)
+    hosted = await hosted_agents(settings.agents_file, sandbox_backend=settings.sandbox, clock=clock)
+    spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
     async with jetstream(settings.nats_url, name=worker_id, replicas=settings.nats_replicas) as bus:
+        reporter = Reporter(bus=bus, clock=clock, spool=spool)
         mailboxes = [
             Mailbox(
                 name,
@@ -65,33 +86,46 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
                 concurrency=host.concurrency,
                 ack_wait_s=settings.ack_wait_s,
                 bus=bus,
+                reporter=reporter,
                 worker=worker_id,
                 ids=ids,
                 clock=clock,
+                spool_first=host.spool_first,
             )
             for name, host in sorted(hosted.items())
         ]
-        yield Runtime(mailboxes, bus=bus, clock=clock, worker=worker_id, drain_s=settings.drain_s)
+        runtime = Runtime(
+            mailboxes, bus=bus, reporter=reporter, clock=clock, worker=worker_id, drain_s=settings.drain_s
+        )
+
+        def parts() -> dict[str, bool]:
+            return {"bus": bus.connected, "taking_steps": runtime.is_taking}
+
+        async with health_pages(settings.worker_health_listen, parts) as address:
+            log.info("worker.health", worker=worker_id, address=address)
+            yield runtime
 
 
-async def hosted_agents(path: Path | None, *, sandbox_backend: str) -> dict[AgentName, Hosted]:
+async def hosted_agents(path: Path | None, *, sandbox_backend: str, clock: Clock) -> dict[AgentName, Hosted]:
     """Installed agents, and those of the agents file, which wins where both use a name."""
     hosted = _installed()
     if path is not None:
         file = read_agents_file(path)
         folder = _importable(path)
-        hosted.update(_from_file(file))
+        hosted.update(_from_file(file, clock))
         if file.tools:
             tools = await _tools(file.tools, folder, sandbox_backend)
-            hosted[TOOLS_AGENT] = Hosted(tools, _TOOL_CONCURRENCY)
+            guards = {name: guard for name, spec in file.tools.items() if (guard := _guard(name, spec, clock))}
+            hosted[TOOLS_AGENT] = Hosted(GuardedAgent(tools, None, tools=guards), _TOOL_CONCURRENCY)
     if not hosted:
         raise NoAgents
     return hosted
 
 
 def _installed() -> dict[AgentName, Hosted]:
+    concurrency = limits.AGENT_CONCURRENCY_DEFAULT
     return {
-        AgentName(entry.name): _function_agent(entry.name, entry.value, limits.AGENT_CONCURRENCY_DEFAULT)
+        AgentName(entry.name): Hosted(_python_agent(entry.name, entry.value, concurrency), concurrency)
         for entry in entry_points(group=_ENTRY_POINTS)
     }
 
@@ -104,24 +138,54 @@ def _importable(path: Path) -> str:
     return folder
 
 
-def _from_file(file: AgentsFile) -> dict[AgentName, Hosted]:
+def _from_file(file: AgentsFile, clock: Clock) -> dict[AgentName, Hosted]:
     hosted = {}
     for name, spec in file.agents.items():
-        match spec:
-            case FunctionAgentSpec():
-                hosted[AgentName(name)] = _function_agent(name, spec.call, spec.concurrency)
-            case HttpAgentSpec():
-                agent = HttpAgent(
-                    spec.url, timeout_s=spec.timeout / 1000, headers=spec.headers, concurrency=spec.concurrency
-                )  # fmt: skip
-                hosted[AgentName(name)] = Hosted(agent, spec.concurrency)
-            case _:
-                assert_never(spec)
+        agent = _agent(name, spec)
+        guard = _guard(name, spec, clock)
+        hosted[AgentName(name)] = Hosted(
+            GuardedAgent(agent, guard) if guard else agent, spec.concurrency, spool_first=spec.spool == "always"
+        )
     return hosted
 
 
-def _function_agent(name: str, call: str, concurrency: int) -> Hosted:
-    return Hosted(FunctionAgent(name, load_function(name, call), concurrency=concurrency), concurrency)
+def _agent(name: str, spec: AgentSpec) -> Agent:
+    match spec:
+        case FunctionAgentSpec():
+            return _python_agent(name, spec.call, spec.concurrency)
+        case HttpAgentSpec():
+            return HttpAgent(
+                spec.url, timeout_s=spec.timeout / 1000, headers=spec.headers, concurrency=spec.concurrency
+            )
+        case _:
+            assert_never(spec)
+
+
+def _python_agent(name: str, call: str, concurrency: int) -> Agent:
+    try:
+        found: Any = load(name, call)
+    except AgentNotImportable as error:
+        log.error("agent.not_importable", agent=name, call=call, story=error.story)  # noqa: TRY400
+        return UnloadedAgent(error)
+    if has_hooks(found):
+        return HookedAgent(found, AgentLife(name), concurrency=concurrency)
+    return FunctionAgent(name, found, concurrency=concurrency)
+
+
+def _guard(name: str, spec: AgentSpec | ToolSpec, clock: Clock) -> Guard | None:
+    """None where the file asks for nothing: a call then costs nothing more."""
+    retry, rate, circuit = spec.retry, spec.rate_limit, spec.circuit
+    policy = Policy(
+        retry=QuickRetry(retry.tries, retry.initial / 1000, retry.multiplier, retry.max / 1000)
+        if retry
+        else QuickRetry(),
+        rate=RateRules(rate.calls, rate.per / 1000, rate.burst) if rate else None,
+        circuit=CircuitRules(circuit.failures, circuit.window / 1000, circuit.open_for / 1000, circuit.probes)
+        if circuit
+        else None,
+        bulkhead=spec.bulkhead,
+    )
+    return None if policy.is_empty else Guard(name, policy, clock=clock)
 
 
 async def _tools(specs: Mapping[str, ToolSpec], folder: str, backend: str) -> ToolsAgent:

@@ -26,6 +26,7 @@ TOOL_AUDIT = "tools.audit"
 TOOL_ANOMALY = "tools.anomaly"
 HEARTBEATS = "workers.heartbeat"  # broadcast and not stored: only the newest one matters
 WORKER_CONTROL = "workers.control"  # broadcast: what every worker should hear (contracts.step.WorkerControl)
+AGENT_STATES = "workers.states"  # asked by workers, answered by any control plane (contracts.agent_state)
 
 
 class StreamSpec(msgspec.Struct, frozen=True):

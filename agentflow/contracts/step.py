@@ -4,10 +4,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentflow.ids import AgentName, ExecutionId, StepPath, WorkerId
+from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, WorkerId
 
 # Who performs a step that names a tool and no agent.
 TOOLS_AGENT = AgentName("tools")
+
+# Faults that say nothing about the step, only about who had it: the attempt is over and another one follows whatever
+# the step's retry rule says. A lost one is counted, because a step may be what kills its workers.
+WORKER_LOST = "worker_lost"
+WORKER_STOPPED = "worker_stopped"
+STEP_CANCELLED = "cancelled"  # somebody asked for it; nothing follows
 
 
 class StepFault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,6 +53,14 @@ class StepResult(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
 
 
+class HeldStep(msgspec.Struct, frozen=True, array_like=True):
+    """A step that is with a worker now, running or about to."""
+
+    execution_id: ExecutionId
+    path: StepPath
+    attempt: int
+
+
 class Heartbeat(msgspec.Struct, frozen=True):
     """A worker's sign of life. Not stored anywhere: only the newest one matters."""
 
@@ -55,6 +69,9 @@ class Heartbeat(msgspec.Struct, frozen=True):
     started_at_ms: int
     at_ms: int
     draining: bool = False
+    # All it holds, so that the control plane knows what is lost with it.
+    steps: tuple[HeldStep, ...] = ()
+    leaving: bool = False  # its last: it has nothing any more
     v: Literal[1] = 1
 
 
@@ -69,3 +86,14 @@ class CancelSteps(msgspec.Struct, frozen=True, tag_field="type", tag="cancel_ste
     path: StepPath | None = None
     attempt: int | None = None
     reason: str = "cancelled"
+
+
+class ReleaseState(msgspec.Struct, frozen=True, tag_field="type", tag="release_state"):
+    """To every worker, by broadcast: another one needs this agent's state; save it and let it go."""
+
+    tenant: TenantId
+    agent: AgentName
+    instance: str
+
+
+WorkerControl = CancelSteps | ReleaseState

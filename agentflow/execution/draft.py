@@ -10,7 +10,7 @@ from typing import Any, assert_never
 import msgspec
 
 from agentflow import limits
-from agentflow.contracts.step import StepFault
+from agentflow.contracts.step import WORKER_LOST, WORKER_STOPPED, StepFault
 from agentflow.errors import Bug
 from agentflow.execution import commands, program
 from agentflow.execution import events as happened
@@ -167,6 +167,12 @@ class Draft:
     # Steps and their attempts.
 
     def attempt_failed(self, flight: StepScheduled, fault: StepFault, worker: WorkerId | None) -> None:
+        if fault.code in (WORKER_LOST, WORKER_STOPPED):
+            lost = flight.lost + (fault.code == WORKER_LOST)
+            if lost <= limits.STEP_LOST_MAX:
+                self._hand_on(flight, lost, fault, worker)
+                return
+            fault = StepFault(WORKER_LOST, f"{lost} workers fell silent with this step, one after the other.")
         retry_at_ms = None
         tried = flight.attempt - flight.first_attempt + 1
         if fault.retryable and tried < flight.retry.max_attempts:
@@ -175,6 +181,12 @@ class Draft:
         if retry_at_ms is None:
             key = key_of(flight.path)
             self.tell(Answered("step", key, flight.path, flight.name, fault=fault))
+
+    def _hand_on(self, flight: StepScheduled, lost: int, fault: StepFault, worker: WorkerId | None) -> None:
+        """The attempt ended with its worker, not by its own fault: the next one follows and its rule counts neither."""
+        self.record(happened.StepFailed(self.now, flight.path, flight.attempt, fault, self.now, worker))
+        if self.state.paused_at_ms is None:
+            self.try_again(msgspec.structs.replace(flight, first_attempt=flight.first_attempt + 1, lost=lost))
 
     def try_again(self, last: StepScheduled) -> None:
         self._schedule(msgspec.structs.replace(last, at_ms=self.now, attempt=last.attempt + 1))

@@ -61,6 +61,7 @@ class StepScheduled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     tool: str | None = None
     retry: Retry = Retry()
     first_attempt: int = 1  # of those that `retry` counts: later than 1 once a failed execution was taken up again
+    lost: int = 0  # attempts that ended with their workers
 
 
 class StepSucceeded(msgspec.Struct, frozen=True, tag_field="type", tag="step.succeeded.v1"):

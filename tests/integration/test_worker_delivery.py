@@ -10,11 +10,12 @@ from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.clock import SystemClock
 from agentflow.contracts.message import seal
-from agentflow.contracts.step import Heartbeat, StepRequest, StepResult
+from agentflow.contracts.step import Heartbeat, HeldStep, StepRequest, StepResult
 from agentflow.ids import UlidSource
 from agentflow.testing import eventually
 from worker.agents.function import FunctionAgent
 from worker.mailbox import Mailbox
+from worker.reporter import Reporter
 from worker.runtime import Runtime, StopRequests
 
 ACK_WAIT_S = 1.0
@@ -61,6 +62,7 @@ def open_mailbox(bus, ids):
             concurrency=concurrency,
             ack_wait_s=ACK_WAIT_S,
             bus=on,
+            reporter=Reporter(bus=on, clock=SystemClock(), spool=None),
             worker="wrk_1",
             ids=ids,
             clock=SystemClock(),
@@ -146,7 +148,9 @@ async def test_a_step_sent_twice_while_it_runs_is_done_once_and_both_messages_le
     assert [result.path for result in await results()] == ["a", "b"]
 
 
-async def test_what_a_closing_worker_gives_back_is_taken_by_another_at_once(nats, send, open_mailbox, results):
+async def test_what_a_closing_worker_has_not_finished_is_reported_at_once_and_nobody_runs_it_as_it_was(
+    nats, send, open_mailbox, results, unacked
+):
     begun = []
 
     async def hangs(input):
@@ -160,9 +164,9 @@ async def test_what_a_closing_worker_gives_back_is_taken_by_another_at_once(nats
         await send("a")
         await eventually(lambda: begun)
     async with open_mailbox(echo):
-        await eventually(results, within_s=ACK_WAIT_S)
+        await eventually(lambda: is_zero(unacked))
 
-    assert [result.output for result in await results()] == ["by another"]
+    assert [result.fault.code for result in await results()] == ["worker_stopped"]
 
 
 async def test_a_drained_runtime_finishes_what_runs_beats_and_says_that_it_is_leaving(bus, ids, send, results):
@@ -175,30 +179,34 @@ async def test_a_drained_runtime_finishes_what_runs_beats_and_says_that_it_is_le
         return "finished"
 
     clock = SystemClock()
+    reporter = Reporter(bus=bus, clock=clock, spool=None)
     mailbox = Mailbox(
         "echo",
         FunctionAgent("echo", waits, concurrency=1),
         concurrency=1,
         ack_wait_s=ACK_WAIT_S,
         bus=bus,
+        reporter=reporter,
         worker="wrk_1",
         ids=ids,
         clock=clock,
     )
     stop = StopRequests()
     serving = asyncio.create_task(
-        Runtime([mailbox], bus=bus, clock=clock, worker="wrk_1", drain_s=10).serve(stop)
+        Runtime([mailbox], bus=bus, reporter=reporter, clock=clock, worker="wrk_1", drain_s=10).serve(stop)
     )  # fmt: skip
     await send("a")
     await send("b")
     await eventually(lambda: mailbox.running == 1)
     assert (await eventually(lambda: beats))[0].agents == {"echo": 0}
+    await eventually(lambda: HeldStep("exec_1", "a", 1) in beats[-1].steps)
 
     stop.ask()
     may_end.set()
     await serving
 
-    assert [result.output for result in await results()] == ["finished"]
+    assert [result.output for result in await results() if result.fault is None] == ["finished"]
+    await eventually(lambda: beats[-1].leaving)
 
 
 @pytest.mark.parametrize("urgently", [True, False])
@@ -210,12 +218,14 @@ async def test_a_drain_ends_when_patience_does_or_at_the_second_request(bus, ids
         await asyncio.Event().wait()
 
     clock = SystemClock()
+    reporter = Reporter(bus=bus, clock=clock, spool=None)
     mailbox = Mailbox(
         "echo",
         FunctionAgent("echo", hangs, concurrency=1),
         concurrency=1,
         ack_wait_s=ACK_WAIT_S,
         bus=bus,
+        reporter=reporter,
         worker="wrk_1",
         ids=ids,
         clock=clock,
@@ -223,7 +233,7 @@ async def test_a_drain_ends_when_patience_does_or_at_the_second_request(bus, ids
     stop = StopRequests()
     drain_s = 60.0 if urgently else 0.05
     serving = asyncio.create_task(
-        Runtime([mailbox], bus=bus, clock=clock, worker="wrk_1", drain_s=drain_s).serve(stop)
+        Runtime([mailbox], bus=bus, reporter=reporter, clock=clock, worker="wrk_1", drain_s=drain_s).serve(stop)
     )  # fmt: skip
     await send("a")
     await begun.wait()
@@ -234,7 +244,7 @@ async def test_a_drain_ends_when_patience_does_or_at_the_second_request(bus, ids
     async with asyncio.timeout(5):
         await serving
 
-    assert await results() == []
+    assert [result.fault.code for result in await results()] == ["worker_stopped"]
 
 
 async def is_zero(count) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
@@ -74,6 +75,8 @@ class Worker:
 
 @asynccontextmanager
 async def worker(**settings: str) -> AsyncIterator[Worker]:
+    if "AF_AGENTS_FILE" in settings:
+        settings = {"AF_HOME": str(Path(settings["AF_AGENTS_FILE"]).parent / "home")} | settings
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "worker"),
         env=inherited_environment() | {"AF_LOG_FORMAT": "json", "AF_CONFIG_FILE": "/dev/null"} | settings,
@@ -174,7 +177,7 @@ async def test_a_signal_lets_running_steps_finish_and_takes_no_new_ones(
     assert (await results())["running"].output == "through"
 
 
-async def test_a_second_signal_stops_at_once_and_the_step_is_taken_by_the_next_worker(
+async def test_a_second_signal_stops_at_once_and_reports_the_step_as_ended_with_the_worker(
     nats, agents_file, send, results, tmp_path
 ):
     began, until = tmp_path / "began", tmp_path / "until"
@@ -190,16 +193,13 @@ async def test_a_second_signal_stops_at_once_and_the_step_is_taken_by_the_next_w
 
         assert (await running.event("worker.gave_back"))["steps"] == 1
         assert await running.end() == 0
-        assert await results() == {}
 
-    until.touch()
-    async with worker(**settings) as running:
-        done = await eventually(results, within_s=10)
-
-    assert done["step"].output == "through"
+    assert (await results())["step"].fault.code == "worker_stopped"
 
 
-async def test_a_killed_workers_step_is_done_by_the_next_one(nats, agents_file, send, results, tmp_path):
+async def test_a_killed_workers_step_is_found_lost_by_the_next_one_which_does_not_run_it(
+    nats, agents_file, send, results, tmp_path
+):
     began, until = tmp_path / "began", tmp_path / "until"
     settings = {"AF_NATS_URL": nats.url, "AF_AGENTS_FILE": str(agents_file), "AF_ACK_WAIT_S": "1"}
     async with worker(**settings) as running:
@@ -209,11 +209,92 @@ async def test_a_killed_workers_step_is_done_by_the_next_one(nats, agents_file, 
         running.process.kill()
         await running.end()
 
-    until.touch()
+    began.unlink()
     async with worker(**settings) as running:
         done = await eventually(results, within_s=10)
 
-    assert done["step"].output == "through"
+    assert done["step"].fault.code == "worker_lost"
+    assert not began.exists()
+
+
+async def test_agents_that_cannot_be_imported_fail_their_own_steps_and_say_why_and_the_worker_works_on(
+    nats, agents_file, send, results
+):
+    (agents_file.parent / "sick.py").write_text("import json\nimport no_such_package_here\n")
+    agents_file.write_text(AGENTS.replace("agents:", 'agents:\n  sick: {type: function, call: "sick:f"}'))
+    async with worker(AF_NATS_URL=nats.url, AF_AGENTS_FILE=str(agents_file)) as running:
+        await running.event("worker.ready")
+        await send("sick", "sick", {})
+        await send("greeter", "hi", {"name": "Ada"})
+        done = await eventually(lambda: both_of(results), within_s=10)
+
+    assert done["hi"].output["hello"] == "Ada"
+    assert done["sick"].fault.code == "agent_not_importable"
+    assert "no_such_package_here" in done["sick"].fault.message
+    assert "sick.py:2" in done["sick"].fault.message
+    assert str(agents_file.parent) not in done["sick"].fault.message, "no folder of this machine"
+
+
+HEAVY = """
+import importlib.metadata
+import sys
+import builtins
+import pydantic
+import sqlalchemy
+import cryptography.fernet
+
+
+class Order(pydantic.BaseModel):
+    lines: list[int]
+
+
+def weigh(input):
+    order = Order.model_validate(input)
+    return {
+        "total": sum(order.lines),
+        "finders": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
+        "import": builtins.__import__.__module__ + "." + builtins.__import__.__name__,
+    }
+"""
+
+
+async def test_an_agent_imports_what_it_likes_as_any_program_would_and_no_import_hook_is_installed(
+    nats, agents_file, send, results
+):
+    (agents_file.parent / "heavy.py").write_text(HEAVY)
+    agents_file.write_text(AGENTS.replace("agents:", 'agents:\n  heavy: {type: function, call: "heavy:weigh"}'))
+    plain = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "import heavy, json; print(json.dumps(heavy.weigh({'lines': [1, 2]})))"),
+        cwd=agents_file.parent,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    without_us = json.loads((await plain.communicate())[0])
+    async with worker(AF_NATS_URL=nats.url, AF_AGENTS_FILE=str(agents_file)) as running:
+        await running.event("worker.ready")
+        await send("heavy", "weigh", {"lines": [1, 2]})
+        done = await eventually(results, within_s=10)
+
+    assert done["weigh"].output == without_us
+
+
+async def test_health_pages_say_that_a_worker_lives_and_whether_it_takes_steps(nats, agents_file):
+    async with worker(AF_NATS_URL=nats.url, AF_AGENTS_FILE=str(agents_file)) as running:
+        address = (await running.event("worker.health"))["address"]
+        await running.event("worker.ready")
+        async with httpx.AsyncClient() as client:
+            alive, ready = await client.get(f"{address}/livez"), await client.get(f"{address}/readyz")
+            assert (alive.status_code, ready.status_code) == (200, 200)
+            assert ready.json()["checks"] == {"bus": True, "taking_steps": True}
+            assert (await client.get(f"{address}/else")).status_code == 404
+            assert (await client.post(f"{address}/readyz")).status_code == 405
+
+            nats.process.kill()
+            await eventually(lambda: is_status(client, f"{address}/readyz", 503), within_s=10)
+            assert (await client.get(f"{address}/livez")).status_code == 200
+
+
+async def is_status(client, url, status):
+    return (await client.get(url)).status_code == status
 
 
 @pytest.mark.parametrize(
@@ -222,10 +303,9 @@ async def test_a_killed_workers_step_is_done_by_the_next_one(nats, agents_file, 
         (None, "AF1302", "no agents to host"),
         ("kind: Agents", "AF1301", "1:1"),
         ("apiVersion: agentflow/v1\nkind: Agents\n", "AF1302", "AF_AGENTS_FILE"),
-        (AGENTS.replace("town:greet", "town:missing"), "AF1303", "greeter"),
         (AGENTS.replace('"town_tools:count"', '"town_tools:count", permissions: [network]'), "AF1402", "network"),
     ],
-    ids=["none", "broken", "empty", "not importable", "permission"],
+    ids=["none", "broken", "empty", "permission"],
 )
 async def test_what_must_be_corrected_is_one_readable_message_and_exit_code_2(agents_file, file, code, words):
     settings = {}
@@ -250,6 +330,11 @@ async def test_a_bus_that_is_away_is_exit_code_3_and_no_trace(agents_file, unuse
     told = "".join(running.lines)
     assert "AF_NATS_URL" in told
     assert "Traceback" not in told
+
+
+async def both_of(results):
+    found = await results()
+    return found if len(found) == 2 else None
 
 
 async def three_of(results):

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+from agentflow.clock import SystemClock
 from agentflow.contracts.step import StepRequest
 from worker.agents.agent import StepContext
 from worker.wiring import hosted_agents
@@ -15,7 +16,7 @@ def first_ticket() -> str:
 
 async def test_the_templates_search_finds_its_articles_from_inside_the_sandbox(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
-    hosted = await hosted_agents(Path("templates/support/agents.yaml"), sandbox_backend="process")
+    hosted = await hosted_agents(Path("templates/support/agents.yaml"), sandbox_backend="process", clock=SystemClock())
     request = StepRequest(
         "exec_1",
         "support",

@@ -1,11 +1,31 @@
 """What a mailbox asks of an agent, and what an agent may know about the step it serves."""
 
-from typing import Any, Protocol
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from agentflow.clock import Clock, SystemClock
 from agentflow.contracts.step import StepRequest
-from agentflow.ids import ExecutionId
+from agentflow.ids import DEFAULT_TENANT, ExecutionId, TenantId
+
+
+class Cancellation:
+    """Whether nobody waits for a step any more. Set on the event loop, read from any thread."""
+
+    __slots__ = ("is_set", "reason")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self.reason = ""
+
+    def set(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self.is_set = True
+
+
+_CLOCK = SystemClock()
 
 
 class StepContext(msgspec.Struct, frozen=True):
@@ -15,7 +35,31 @@ class StepContext(msgspec.Struct, frozen=True):
     step: str
     attempt: int
     effect_key: str  # the same over all attempts: hand it on wherever doing a thing twice would hurt
-    deadline_ms: int  # since the epoch; the step is given up then
+    # Since the epoch, by this machine's clock; the step is given up then. Counted from when it began here, because
+    # the clocks of two machines need not agree.
+    deadline_ms: int
+    tenant: TenantId = DEFAULT_TENANT
+    # What a stateful agent remembers from step to step; kept when the step succeeds. Others find it empty.
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
+    ends_at_s: float = math.inf  # the deadline by the clock below, which never steps back
+    clock: Clock = _CLOCK
+    save: Callable[[], Awaitable[None]] | None = None
+
+    @property
+    def remaining_s(self) -> float:
+        """What is left until the deadline; give it on as the timeout of whatever you call."""
+        return self.ends_at_s - self.clock.monotonic_s()
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the step was cancelled or given up. A function in a thread must look: nothing can stop it."""
+        return self.cancellation.is_set
+
+    async def checkpoint(self) -> None:
+        """Keep `state` as it is now, whatever becomes of the step. Nothing to keep: nothing happens."""
+        if self.save is not None:
+            await self.save()
 
 
 class Agent(Protocol):
@@ -24,3 +68,10 @@ class Agent(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Starts(Protocol):
+    """An agent that wants to be told before its first step, once the worker has its mailbox."""
+
+    async def start(self) -> None: ...

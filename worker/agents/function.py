@@ -1,31 +1,20 @@
 """An agent that is a Python callable: `def classify(input)`, sync or async, with `context` if it asks for it.
 
-Found by `module:function` (the agents file) or by entry point. Async ones share the event loop and must not
-block it; sync ones get a thread, and one that overruns its step's timeout goes on in it unheard.
+Found by `module:function` (see `loading`) or by entry point. Async ones share the event loop and must not block it;
+sync ones get a thread, and one that overruns its step's timeout goes on in it unheard unless it looks at
+`context.cancelled`.
 """
 
-import importlib
 import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from agentflow.contracts.step import StepRequest
-from agentflow.errors import Rejected
 from worker.agents.agent import StepContext
 from worker.agents.threads import Threads
 
 _SPARE_THREADS_FACTOR = 2  # as many given-up functions as running ones may linger before steps are refused
-
-
-class AgentNotImportable(Rejected):
-    code = "AF1303"
-
-    def __init__(self, agent: str, call: str, reason: str) -> None:
-        super().__init__(
-            f"Agent {agent!r} cannot be loaded from {call!r}: {reason}.",
-            hint="Write `module:function`; the module lies beside the agents file or is installed with the worker.",
-        )
 
 
 class FunctionAgent:
@@ -46,17 +35,3 @@ class FunctionAgent:
 
     async def close(self) -> None:
         self._threads.close()
-
-
-def load_function(agent: str, call: str) -> Callable[..., Any]:
-    """Import `module:function`. Importing runs the module's code: that is what hosting an agent means."""
-    module, _, name = call.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        raise AgentNotImportable(agent, call, f"{type(error).__name__}: {error}") from error
-    if not callable(found):
-        raise AgentNotImportable(agent, call, "it is not callable")
-    return found  # type: ignore[no-any-return]

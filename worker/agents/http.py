@@ -1,6 +1,7 @@
 """An agent behind a URL: each step is one POST, and the response's JSON is the output.
 
-`Idempotency-Key` is the step's effect key, the same over all attempts, so the other side can tell a repeat.
+`Idempotency-Key` is the step's effect key, the same over all attempts, so the other side can tell a repeat, and
+`Agentflow-Timeout-Ms` is how long anybody here will wait for the answer.
 Redirects are not followed and the environment's proxies are not used: a step goes where its owner wrote.
 """
 
@@ -41,12 +42,19 @@ class HttpAgent:
                 "attempt": request.attempt,
             }
         )
-        headers = {"Content-Type": "application/json", "Idempotency-Key": context.effect_key}
+        patience_s = max(0.001, min(self._timeout_s, context.remaining_s))
+        headers = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": context.effect_key,
+            "Agentflow-Timeout-Ms": str(int(patience_s * 1000)),
+        }
         try:
-            async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
+            async with self._client.stream(
+                "POST", self._url, content=body, headers=headers, timeout=patience_s
+            ) as response:
                 return _output(response.status_code, await _bounded_body(response))
         except httpx.TimeoutException:
-            late = f"{self._url} did not answer within {self._timeout_s:g} s."
+            late = f"{self._url} did not answer within {patience_s:g} s."
             raise StepFailed(StepFault("timeout", late, retryable=True)) from None
         except httpx.TransportError as error:
             away = f"{self._url} cannot be reached: {str(error) or type(error).__name__}."

@@ -66,8 +66,9 @@ class MemoryBus:
         self.story.append("publish")
         self.published.append((subject, decode(encode(message)), dedup_id))
 
-    def deliver(self, message: Message) -> HandedOut:
+    def deliver(self, message: Message, *, deliveries: int = 1) -> HandedOut:
         delivery = HandedOut(message, self.story)
+        delivery.deliveries = deliveries
         self._handler(delivery)
         return delivery
 

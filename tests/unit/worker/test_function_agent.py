@@ -6,7 +6,8 @@ import pytest
 
 from agentflow.contracts.step import StepRequest
 from worker.agents.agent import StepContext
-from worker.agents.function import AgentNotImportable, FunctionAgent, load_function
+from worker.agents.function import FunctionAgent
+from worker.agents.loading import AgentNotImportable, load
 from worker.outcome import StepFailed
 
 
@@ -97,11 +98,11 @@ async def test_functions_that_hang_cost_their_threads_and_then_steps_are_refused
 )
 def test_a_function_that_cannot_be_loaded_is_a_clear_error(call, reason):
     with pytest.raises(AgentNotImportable, match=reason) as caught:
-        load_function("classifier", call)
+        load("classifier", call)
 
     assert caught.value.code == "AF1303"
     assert "classifier" in caught.value.message
 
 
 def test_a_function_may_stand_inside_a_class():
-    assert load_function("a", "collections:OrderedDict.fromkeys") is not None
+    assert load("a", "collections:OrderedDict.fromkeys") is not None

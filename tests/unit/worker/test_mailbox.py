@@ -6,10 +6,11 @@ import pytest
 
 from agentflow.bus.subjects import UnusableName
 from agentflow.clock import ControlledClock, SystemClock
-from agentflow.contracts.step import StepFault
+from agentflow.contracts.step import CancelSteps, StepFault
 from agentflow.testing import eventually
 from worker.mailbox import Mailbox
 from worker.outcome import StepFailed
+from worker.reporter import Reporter
 
 
 class Gate:
@@ -57,6 +58,7 @@ def open_mailbox(bus, ids):
             concurrency=concurrency,
             ack_wait_s=ack_wait_s,
             bus=bus,
+            reporter=Reporter(bus=bus, clock=clock or SystemClock(), spool=None),
             worker="wrk_1",
             ids=ids,
             clock=clock or SystemClock(),
@@ -224,7 +226,7 @@ async def test_a_request_that_cannot_be_read_is_taken_off_the_stream(bus, asked,
         assert mailbox.running == 0
 
 
-async def test_stopping_gives_back_what_waits_finishes_what_runs_and_closing_gives_back_what_does_not_end(
+async def test_stopping_reports_what_waits_and_closing_what_does_not_end_as_stopped_so_another_worker_may_take_it(
     bus, asked, open_mailbox
 ):
     gate = Gate()
@@ -234,15 +236,18 @@ async def test_stopping_gives_back_what_waits_finishes_what_runs_and_closing_giv
 
         await mailbox.stop_taking()
 
-        assert bus.story == ["stop", "nak"]
-        assert (running.verdicts, waiting.verdicts) == ([], ["nak"])
+        assert bus.story == ["stop", "publish", "ack"]
+        assert (running.verdicts, waiting.verdicts) == ([], ["ack"])
 
-    assert running.verdicts == ["nak"]
-    assert bus.published == []
+    assert running.verdicts == ["ack"]
+    assert [(result.path, result.fault.code) for result in bus.results] == [
+        ("b", "worker_stopped"),
+        ("a", "worker_stopped"),
+    ]
     assert gate.closed
 
 
-async def test_closing_without_a_drain_gives_everything_back_and_begins_nothing_more(bus, asked, open_mailbox):
+async def test_closing_without_a_drain_reports_everything_and_begins_nothing_more(bus, asked, open_mailbox):
     gate = Gate()
     async with open_mailbox(gate, concurrency=2):
         begun = bus.deliver(asked(path="a"))
@@ -250,7 +255,77 @@ async def test_closing_without_a_drain_gives_everything_back_and_begins_nothing_
         not_begun, waiting = bus.deliver(asked(path="b")), bus.deliver(asked(path="c"))
 
     assert gate.begun == [("a", 1)]
-    assert begun.verdicts == not_begun.verdicts == waiting.verdicts == ["nak"]
+    assert begun.verdicts == not_begun.verdicts == waiting.verdicts == ["ack"]
+    assert sorted(result.path for result in bus.results) == ["a", "b", "c"]
+    assert {result.fault.code for result in bus.results} == {"worker_stopped"}
+
+
+async def test_a_step_that_comes_again_is_reported_lost_and_not_run(bus, asked, open_mailbox):
+    gate = Gate()
+    async with open_mailbox(gate) as mailbox:
+        delivery = bus.deliver(asked(), deliveries=2)
+        await eventually(lambda: delivery.verdicts == ["ack"])
+
+        assert gate.begun == []
+        assert mailbox.held == []
+        (result,) = bus.results
+        assert (result.fault.code, result.fault.retryable, result.attempt) == ("worker_lost", True, 1)
+        assert bus.published[0][2] == "exec_1/classify#1/result", (
+            "so the stream takes this or the late result, not both"
+        )
+
+
+async def test_a_step_that_comes_again_after_it_was_finished_here_is_only_acked(bus, asked, open_mailbox):
+    gate = Gate()
+    gate.open()
+    async with open_mailbox(gate) as mailbox:
+        bus.deliver(asked())
+        await mailbox.wait_idle()
+        again = bus.deliver(asked(), deliveries=2)
+        await eventually(lambda: again.verdicts == ["ack"])
+
+    assert gate.begun == [("classify", 1)]
+    assert len(bus.published) == 1
+
+
+async def test_a_cancelled_step_ends_is_reported_cancelled_and_acked(bus, asked, open_mailbox):
+    gate = Gate()
+    async with open_mailbox(gate) as mailbox:
+        meant, other = bus.deliver(asked(path="a")), bus.deliver(asked(path="b"))
+        await eventually(lambda: len(gate.begun) == 2)
+
+        assert mailbox.cancel(CancelSteps("exec_1", "a", 1, reason="the run was cancelled")) == 1
+        await eventually(lambda: meant.verdicts == ["ack"])
+
+        assert other.verdicts == []
+        (result,) = bus.results
+        assert (result.path, result.fault.code, result.fault.retryable) == ("a", "cancelled", False)
+        assert gate.contexts[0].cancelled
+        assert not gate.contexts[1].cancelled
+        assert mailbox.running == 1
+
+
+async def test_a_cancellation_reaches_steps_that_have_not_begun_and_those_still_on_their_way(bus, asked, open_mailbox):
+    gate = Gate()
+    async with open_mailbox(gate) as mailbox:
+        bus.deliver(asked(path="a"))  # its task has not had its first turn
+        mailbox.cancel(CancelSteps("exec_1"))
+        bus.deliver(asked(path="b"))
+        bus.deliver(asked(path="a", execution_id="exec_2"))
+        await eventually(lambda: len(bus.results) == 2)
+
+        assert {result.fault.code for result in bus.results} == {"cancelled"}
+        assert gate.begun == [("a", 1)], "only the other execution's"
+        assert mailbox.running == 1
+
+
+async def test_a_late_cancellation_does_not_reach_the_attempt_that_follows(bus, asked, open_mailbox):
+    gate = Gate()
+    async with open_mailbox(gate) as mailbox:
+        bus.deliver(asked(attempt=2))
+        await eventually(lambda: gate.begun)
+
+        assert mailbox.cancel(CancelSteps("exec_1", "classify", 1)) == 0
 
 
 async def test_a_fault_of_ours_gives_the_step_back_instead_of_losing_it(bus, asked, open_mailbox):

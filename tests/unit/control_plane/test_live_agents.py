@@ -1,0 +1,95 @@
+"""Who is there: what heartbeats say, and what their absence does."""
+
+import msgspec
+import pytest
+
+from agentflow.clock import ControlledClock
+from agentflow.contracts.step import Heartbeat, HeldStep
+from control_plane.registry.agents import LiveAgents
+
+STEP = HeldStep("exec_1", "classify", 1)
+
+
+@pytest.fixture
+def clock():
+    return ControlledClock()
+
+
+@pytest.fixture
+def lost():
+    return []
+
+
+@pytest.fixture
+def agents(clock, lost):
+    return LiveAgents(clock, lost_after_s=5, worker_lost=lost.append)
+
+
+def beat(live, worker="wrk_1", /, **changes):
+    fields = {"agents": {"classifier": 1}, "started_at_ms": 0, "at_ms": 0, "steps": (STEP,)} | changes
+    live.heard(msgspec.json.encode(Heartbeat(worker=worker, **fields)))
+
+
+async def pass_time(agents, clock, seconds, *, can_hear=True):
+    for _ in range(seconds):
+        await clock.advance(1)
+        agents.check(can_hear=can_hear)
+
+
+async def test_a_worker_that_falls_silent_is_told_once_with_what_it_held(agents, clock, lost):
+    beat(agents)
+    await pass_time(agents, clock, 5)
+    assert lost == []
+    assert agents.holds(STEP)
+
+    await pass_time(agents, clock, 5)
+
+    (told,) = lost
+    assert (told.worker, told.agents, told.steps) == ("wrk_1", ("classifier",), (STEP,))
+    assert agents.is_lost("wrk_1")
+    assert not agents.holds(STEP)
+    assert agents.now() == []
+
+
+async def test_a_worker_that_says_goodbye_is_not_lost(agents, clock, lost):
+    beat(agents)
+    beat(agents, steps=(), leaving=True)
+    await pass_time(agents, clock, 10)
+
+    assert lost == []
+
+
+async def test_nobody_is_lost_while_we_ourselves_cannot_hear_nor_just_after(agents, clock, lost):
+    beat(agents)
+    await pass_time(agents, clock, 60, can_hear=False)
+    await pass_time(agents, clock, 5)
+
+    assert lost == []
+    assert not agents.is_lost("wrk_1")
+    await pass_time(agents, clock, 1)
+    assert len(lost) == 1
+
+
+async def test_nobody_is_lost_because_we_ourselves_stood_still(agents, clock, lost):
+    beat(agents)
+    await clock.advance(60)  # as a suspended process finds it
+    agents.check(can_hear=True)
+
+    assert lost == []
+
+
+async def test_a_control_plane_that_has_just_begun_calls_nobody_lost(agents, clock):
+    assert not agents.is_lost("wrk_unheard")
+    await pass_time(agents, clock, 6)
+    assert agents.is_lost("wrk_unheard")
+
+
+async def test_draining_workers_are_not_counted_and_counts_add_up(agents):
+    beat(agents)
+    beat(agents, "wrk_2", agents={"classifier": 2, "tools": 0})
+    beat(agents, "wrk_3", draining=True)
+
+    assert [(agent.name, agent.workers, agent.running) for agent in agents.now()] == [
+        ("classifier", 2, 3),
+        ("tools", 1, 0),
+    ]
