@@ -102,11 +102,12 @@ def _http(url: str) -> str:
     return url.rstrip("/")
 
 
+_SANDBOXES = ("process", "docker", "gvisor", "wasm")
+
+
 def _sandbox(name: str) -> str:
-    if name in ("gvisor", "docker", "wasm"):
-        _refuse(f"`{name}` is not in this version", "Use `process`; stronger sandboxes come in a later one.")
-    if name != "process":
-        _refuse("is not a sandbox we know", "The only one in this version is `process`.")
+    if name not in _SANDBOXES:
+        _refuse("is not a sandbox we know", f"Use one of {', '.join(_SANDBOXES)}; see docs/guides/sandboxes.md.")
     return name
 
 
@@ -237,7 +238,13 @@ class Settings(BaseModel):
     """Events of an execution after which its state is stored beside them."""
 
     sandbox: Annotated[str, BeforeValidator(_lower), AfterValidator(_sandbox)] = "process"
-    """What fences a tool; in this version only `process`."""
+    """What fences a tool that asks for nothing stronger: process, docker, gvisor or wasm."""
+
+    sandbox_image: str = ""
+    """The image, by digest, that functions and commands run in under `docker`. It needs a python3."""
+
+    docker_host: str = "unix:///var/run/docker.sock"
+    """The Docker daemon that runs tools."""
 
     agents_file: Path | None = None
     """The file that names the agents a worker hosts."""

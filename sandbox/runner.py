@@ -1,11 +1,17 @@
-"""Which sandbox runs a call: chosen by name, refused when unknown, never replaced by a weaker one."""
+"""Which sandbox runs a call: chosen by name, refused when it is not there, never replaced by a weaker one."""
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from agentflow.errors import Rejected
+from sandbox.backends.docker import DockerOptions, open_docker_sandbox
+from sandbox.backends.gvisor import open_gvisor_sandbox
 from sandbox.backends.process import open_process_sandbox
+from sandbox.backends.wasm import open_wasm_sandbox
 from sandbox.policy import ExecProfile, Isolation
 from sandbox.tool_call import SandboxOutcome, ToolCall
+
+__all__ = ["DockerOptions", "Sandbox", "Sandboxes", "UnknownBackend", "open_sandbox"]
 
 
 class Sandbox(Protocol):
@@ -21,6 +27,10 @@ class Sandbox(Protocol):
         """Run one call to its end. Cancelling it ends every process of the call before it returns."""
         ...
 
+    async def close(self) -> None:
+        """End what is kept ready between calls."""
+        ...
+
 
 class UnknownBackend(Rejected):
     code = "AF1401"
@@ -28,15 +38,39 @@ class UnknownBackend(Rejected):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"There is no sandbox backend {name!r}.",
-            hint=f"Set AF_SANDBOX to one of: {', '.join(_BACKENDS)}. No weaker one is taken in its place.",
+            hint=f"Name one of: {', '.join(BACKENDS)}. No weaker one is taken in its place.",
         )
 
 
-_BACKENDS = {"process": open_process_sandbox}
+BACKENDS: Mapping[str, Callable[[DockerOptions], Awaitable[Sandbox]]] = {
+    "process": lambda _: open_process_sandbox(),
+    "docker": open_docker_sandbox,
+    "gvisor": open_gvisor_sandbox,
+    "wasm": lambda _: open_wasm_sandbox(),
+}
 
 
-async def open_sandbox(backend: str) -> Sandbox:
-    opener = _BACKENDS.get(backend)
+async def open_sandbox(backend: str, *, docker: DockerOptions | None = None) -> Sandbox:
+    """Raises `SandboxUnavailable` where the backend does not stand on this machine."""
+    opener = BACKENDS.get(backend)
     if opener is None:
         raise UnknownBackend(backend)
-    return await opener()
+    return await opener(docker or DockerOptions())
+
+
+class Sandboxes:
+    """All backends that the tools of one worker need, each opened once, when the first tool asks for it."""
+
+    def __init__(self, *, docker: DockerOptions | None = None) -> None:
+        self._docker = docker
+        self._open: dict[str, Sandbox] = {}
+
+    async def of(self, backend: str) -> Sandbox:
+        if backend not in self._open:
+            self._open[backend] = await open_sandbox(backend, docker=self._docker)
+        return self._open[backend]
+
+    async def close(self) -> None:
+        for sandbox in self._open.values():
+            await sandbox.close()
+        self._open.clear()

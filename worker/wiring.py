@@ -21,7 +21,7 @@ from agentflow.errors import Rejected
 from agentflow.ids import AgentName, UlidSource
 from agentflow.settings import Settings
 from sandbox.policy import MIB, ToolNeeds, compile_profile
-from sandbox.runner import open_sandbox
+from sandbox.runner import DockerOptions, Sandbox, open_sandbox
 from worker.agents.agent import Agent
 from worker.agents.function import FunctionAgent
 from worker.agents.hooks import AgentLife, HookedAgent, has_hooks
@@ -75,7 +75,8 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     clock = SystemClock()
     ids = UlidSource(clock.now_ms)
     worker_id = ids.worker()
-    hosted = await hosted_agents(settings.agents_file, sandbox_backend=settings.sandbox, clock=clock)
+    docker = DockerOptions(host=settings.docker_host, image=settings.sandbox_image)
+    hosted = await hosted_agents(settings.agents_file, sandbox_backend=settings.sandbox, clock=clock, docker=docker)
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
     async with jetstream(settings.nats_url, name=worker_id, replicas=settings.nats_replicas) as bus:
         reporter = Reporter(bus=bus, clock=clock, spool=spool)
@@ -106,7 +107,9 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
             yield runtime
 
 
-async def hosted_agents(path: Path | None, *, sandbox_backend: str, clock: Clock) -> dict[AgentName, Hosted]:
+async def hosted_agents(
+    path: Path | None, *, sandbox_backend: str, clock: Clock, docker: DockerOptions | None = None
+) -> dict[AgentName, Hosted]:
     """Installed agents, and those of the agents file, which wins where both use a name."""
     hosted = _installed()
     if path is not None:
@@ -114,7 +117,7 @@ async def hosted_agents(path: Path | None, *, sandbox_backend: str, clock: Clock
         folder = _importable(path)
         hosted.update(_from_file(file, clock))
         if file.tools:
-            tools = await _tools(file.tools, folder, sandbox_backend)
+            tools = await _tools(file.tools, folder, await open_sandbox(sandbox_backend, docker=docker))
             guards = {name: guard for name, spec in file.tools.items() if (guard := _guard(name, spec, clock))}
             hosted[TOOLS_AGENT] = Hosted(GuardedAgent(tools, None, tools=guards), _TOOL_CONCURRENCY)
     if not hosted:
@@ -188,8 +191,7 @@ def _guard(name: str, spec: AgentSpec | ToolSpec, clock: Clock) -> Guard | None:
     return None if policy.is_empty else Guard(name, policy, clock=clock)
 
 
-async def _tools(specs: Mapping[str, ToolSpec], folder: str, backend: str) -> ToolsAgent:
-    sandbox = await open_sandbox(backend)
+async def _tools(specs: Mapping[str, ToolSpec], folder: str, sandbox: Sandbox) -> ToolsAgent:
     tools = {}
     for name, spec in specs.items():
         needs = ToolNeeds(

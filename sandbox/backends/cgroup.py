@@ -102,10 +102,10 @@ class Cgroup:
         """Freeze, kill, see that nobody is left, remove. Nothing in the group can fork its way past this."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _EMPTY_WITHIN_S
-        self._kill()
+        self.kill()
         while self.members() and loop.time() < deadline:
             await asyncio.sleep(_PAUSE_S)
-            self._kill()
+            self.kill()
         while not self.discard() and loop.time() < deadline:  # noqa: ASYNC110 - the kernel does not tell when
             await asyncio.sleep(_PAUSE_S)
 
@@ -120,7 +120,7 @@ class Cgroup:
                 removed = False
         return removed
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
         if not self.members():
             return
         if self._version == 2:

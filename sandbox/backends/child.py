@@ -31,6 +31,8 @@ _SYSTEM_PLACES = (
     *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group"),
     *("/etc/ssl", "/etc/pki", "/etc/ca-certificates"),
 )
+_OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+_PIDS_COUNTERS = ("/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WARDEN_SPARE_S = 5  # after the parent's own deadline: the warden ends a tool whose worker forgot it
 _ALLOW_ALL = bytes.fromhex("060000000000ff7f")  # one instruction, to learn whether filters are allowed at all
@@ -72,9 +74,12 @@ def main() -> None:
         os.close(owner)
         _be_the_tool(document, profile, results)
     report = _watch_over(tool, owner, profile["wall_s"] + _WARDEN_SPARE_S)
+    if document["contained"]:
+        report["out_of_memory"] = _counted(_OOM_COUNTERS, "oom_kill")
+        report["out_of_processes"] = _counted(_PIDS_COUNTERS, "max")
     if document["dies_with_parent"] and os.getppid() != parent:
         _leave_no_folder()
-    _write(results, b"\n" + json.dumps(report).encode())
+    _write(results, b"\n" + json.dumps(report).encode() + b"\n")
 
 
 def _inherited() -> list[int]:
@@ -108,7 +113,7 @@ def _received() -> dict[str, Any] | None:
     return document
 
 
-def _watch_over(tool: int, owner: int, patience_s: float) -> dict[str, float]:
+def _watch_over(tool: int, owner: int, patience_s: float) -> dict[str, float | bool]:
     """The warden's part: wait for the end, or bring it about; then say what was used."""
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -140,6 +145,14 @@ def _watch_over(tool: int, owner: int, patience_s: float) -> dict[str, float]:
         "cpu_s": usage.ru_utime + usage.ru_stime,
         "max_rss_bytes": usage.ru_maxrss * 1024,
     }
+
+
+def _counted(places: tuple[str, ...], name: str) -> bool:
+    """Whether the control group that a container sees as its own has counted this. Elsewhere the parent looks."""
+    for place in places:
+        with contextlib.suppress(OSError), open(place) as file:  # noqa: PTH123
+            return any(line.startswith(f"{name} ") and line.split()[1] != "0" for line in file)
+    return False
 
 
 def _leave_no_folder() -> None:

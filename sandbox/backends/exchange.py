@@ -15,7 +15,7 @@ from sandbox.policy import MIB, ExecProfile
 from sandbox.tool_call import Command, ToolCall
 
 LOG_BYTES_MAX = 64 * 1024
-REPORT_BYTES_MAX = 256  # the warden's line and the wrapping of the tool's
+REPORT_BYTES_MAX = 512  # the warden's line and the wrapping of the tool's
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -24,6 +24,8 @@ class Report(msgspec.Struct, frozen=True):
     exit_code: int
     cpu_s: float
     max_rss_bytes: int
+    out_of_memory: bool = False  # as a container sees it; a control group of ours is asked from outside
+    out_of_processes: bool = False
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -74,6 +76,7 @@ def frame(
     user: int | None = None,
     seccomp: bytes = b"",
     dies_with_parent: bool = False,
+    contained: bool = False,
 ) -> bytes:
     """One call as `child` reads it. `given` is what only this call's environment holds: its way out, its folder."""
     body = msgspec.json.encode(
@@ -97,9 +100,24 @@ def frame(
             "user": user,
             "seccomp": seccomp.hex(),
             "dies_with_parent": dies_with_parent,
+            "contained": contained,
         }
     )
     return b"%d\n%s" % (len(body), body)
+
+
+def is_complete(raw: bytes | bytearray) -> bool:
+    """Whether the warden's line has come: the tool has ended, and its container is about to.
+
+    A tool can write such a line itself; it then answers early, and is ended with its container all the same.
+    """
+    if not raw.endswith(b"}\n"):
+        return False
+    try:
+        _report.decode(raw[raw.rfind(b"\n", 0, -1) + 1 :])
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def took_too_long(profile: ExecProfile) -> Judgement:
@@ -113,14 +131,19 @@ def said_too_much(profile: ExecProfile) -> Judgement:
 
 def judge(ending: Ending, profile: ExecProfile) -> Judgement:
     """What the tool's answer, the warden's report and the machine's own counters mean together."""
-    line, _, last = ending.raw.rpartition(b"\n")
+    line, _, last = ending.raw.removesuffix(b"\n").rpartition(b"\n")
     try:
         report = _report.decode(last) if ending.clean else None
     except msgspec.DecodeError:
         report = None
     if report is None:
         return Judgement(_broken_off(ending, profile))
-    fault, output = _judged(line, report, ending, profile)
+    seen = Ending(
+        ending.raw,
+        out_of_memory=ending.out_of_memory or report.out_of_memory,
+        out_of_processes=ending.out_of_processes or report.out_of_processes,
+    )
+    fault, output = _judged(line, report, seen, profile)
     return Judgement(fault, output, report)
 
 

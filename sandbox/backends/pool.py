@@ -1,37 +1,55 @@
 """Sandboxes started before their call is known, so that a call does not wait for one. Each is used once.
 
-Keyed by everything that is fixed when a sandbox starts: tenant, profile, and what is mounted. A used one is thrown
+Berthed by everything that is fixed when a sandbox starts: tenant, profile, and what is mounted. A used one is thrown
 away whole, never cleaned, so nothing can pass from one call to the next, let alone to another tenant.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 import structlog
 
+from agentflow.canonical import sha256_hex
 from sandbox.backends.inmate import Inmate
-
-Key = TypeVar("Key")
+from sandbox.policy import ExecProfile, profile_hash
+from sandbox.tool_call import Container, ToolCall
 
 _IDLE_PER_KEY = 1  # the next one is started while this one serves
 
 log = structlog.get_logger(__name__)
 
 
-class Pool(Generic[Key]):
+@dataclass(frozen=True, slots=True)
+class Berth:
+    """Everything that is fixed when a sandbox starts; two calls with the same name may use the same kind of one."""
+
+    name: str
+    call: ToolCall = field(compare=False)
+    profile: ExecProfile = field(compare=False)
+
+
+def berth(call: ToolCall, profile: ExecProfile) -> Berth:
+    program = msgspec.to_builtins(call.call) if isinstance(call.call, Container) else "the program inside"
+    fixed = [call.tenant, profile_hash(profile), list(call.path), call.workspace, call.egress is not None, program]
+    return Berth(sha256_hex(fixed), call, profile)
+
+
+class Pool:
     """At most `idle_max` wait at once; of keys nobody asked for lately, the oldest go first."""
 
-    def __init__(self, start: Callable[[Key, bool], Awaitable[Inmate]], *, idle_max: int) -> None:
+    def __init__(self, start: Callable[[Berth, bool], Awaitable[Inmate]], *, idle_max: int) -> None:
         self._start = start
         self._idle_max = idle_max
-        self._idle: OrderedDict[Key, list[Inmate]] = OrderedDict()
+        self._idle: OrderedDict[Berth, list[Inmate]] = OrderedDict()
         self._behind: set[asyncio.Task[None]] = set()
-        self._coming: dict[Key, int] = {}
+        self._coming: dict[Berth, int] = {}
         self._closed = False
 
-    async def take(self, key: Key) -> Inmate:
+    async def take(self, key: Berth) -> Inmate:
         """A waiting one, or a new one."""
         waiting = self._idle.get(key)
         if waiting:
@@ -41,12 +59,12 @@ class Pool(Generic[Key]):
             return inmate
         return await self._start(key, False)
 
-    def give_back(self, key: Key, inmate: Inmate) -> None:
+    def give_back(self, key: Berth, inmate: Inmate) -> None:
         """It has served: remove its remains, and have another one ready for the same key."""
         self._in_background(inmate.discard())
         self.warm(key)
 
-    def warm(self, key: Key) -> None:
+    def warm(self, key: Berth) -> None:
         if self._closed or self._idle_max == 0:
             return
         if len(self._idle.get(key, ())) + self._coming.get(key, 0) < _IDLE_PER_KEY:
@@ -65,7 +83,7 @@ class Pool(Generic[Key]):
             await asyncio.gather(*(_end(inmate) for inmate in inmates))
         self._idle.clear()
 
-    async def _prepare(self, key: Key) -> None:
+    async def _prepare(self, key: Berth) -> None:
         inmate = None
         try:
             inmate = await self._start(key, True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from sandbox.backends.cgroup import Cgroup
-from sandbox.backends.exchange import LOG_BYTES_MAX, Ending, TooLarge
+from sandbox.backends.exchange import LOG_BYTES_MAX, Ending, TooLarge, is_complete
 
 _STDERR = 2
 _READY = b"ready\n"
@@ -18,7 +18,8 @@ _STOP_S = 2.0  # the warden needs a moment to end the tool; after this it is not
 class Conversation(asyncio.SubprocessProtocol):
     """What the process says, up to a bound, and when it has said all of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hasty: bool = False) -> None:
+        self._hasty = hasty
         self.is_ready = asyncio.Event()
         self.exited = asyncio.Event()
         self.lost = asyncio.Event()
@@ -45,6 +46,11 @@ class Conversation(asyncio.SubprocessProtocol):
             self._answer += data
             if len(self._answer) > self._answer_bytes_max and not self.over.done():
                 self.over.set_exception(TooLarge())
+            elif self._hasty and is_complete(self._answer) and not self.over.done():
+                self.over.set_result(bytes(self._answer))
+
+    def logged(self) -> str:
+        return self._logs.decode(errors="replace").strip()
 
     def process_exited(self) -> None:
         self.exited.set()
@@ -69,12 +75,13 @@ class StdioProcess:
 
     @classmethod
     async def start(
-        cls, argv: Sequence[str], *, cwd: str, env: Mapping[str, str], cgroup: Cgroup | None
+        cls, argv: Sequence[str], *, cwd: str, env: Mapping[str, str], cgroup: Cgroup | None, hasty: bool = False
     ) -> "StdioProcess":
+        """`hasty` takes an answer as soon as it is complete, and does not wait for the exit of what wraps it."""
         started = list(argv) if cgroup is None else cgroup.joining(list(argv))
         try:
             transport, conversation = await asyncio.get_running_loop().subprocess_exec(
-                Conversation, *started, cwd=cwd, env=dict(env), start_new_session=True
+                lambda: Conversation(hasty=hasty), *started, cwd=cwd, env=dict(env), start_new_session=True
             )
         except BaseException:
             if cgroup is not None:
@@ -87,6 +94,10 @@ class StdioProcess:
         if self._conversation.exited.is_set():
             raise ProcessLookupError("it ended before it was ready")
 
+    def said(self) -> str:
+        """What it has logged so far, before any call."""
+        return self._conversation.logged()
+
     async def ask(self, frame: bytes, *, answer_bytes_max: int, logs: bytearray) -> Ending:
         self._conversation.listen(answer_bytes_max=answer_bytes_max, logs=logs)
         stdin = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
@@ -94,20 +105,29 @@ class StdioProcess:
         raw = await self._conversation.over
         return Ending(
             raw,
-            clean=self._transport.get_returncode() == 0,
+            clean=self._transport.get_returncode() in (0, None),  # None: hasty, and still on its way out
             out_of_memory=self._cgroup is not None and self._cgroup.ran_out_of_memory(),
             out_of_processes=self._cgroup is not None and self._cgroup.ran_out_of_processes(),
         )
 
+    def kill(self) -> bool:
+        """Condemn everything at once, and do not wait. False where there is no group to do it with."""
+        if self._cgroup is None:
+            return False
+        self._cgroup.kill()
+        return True
+
     async def end(self) -> None:
         """Leave nothing running. It is asked first: only a warden can reach a tool that left its process group."""
+        if self._cgroup is not None:
+            self._cgroup.kill()
         try:
             if not self._conversation.exited.is_set():
-                self._transport.terminate()
+                with contextlib.suppress(ProcessLookupError):
+                    # Not transport.terminate(): it polls, and so takes the exit code away from who waits for it.
+                    os.kill(self._transport.get_pid(), signal.SIGTERM)
                 async with asyncio.timeout(_STOP_S):
                     await self._conversation.exited.wait()
-        except ProcessLookupError:
-            pass
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._transport.get_pid(), signal.SIGKILL)

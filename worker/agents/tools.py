@@ -53,7 +53,9 @@ class ToolsAgent:
             step=request.path,
             attempt=request.attempt,
             tool=request.tool,
+            backend=outcome.backend,
             isolation=outcome.isolation,
+            layers=outcome.layers,
             profile=outcome.profile_hash[:12],
             fault=outcome.fault.code if outcome.fault else None,
             duration_ms=round(outcome.duration_s * 1000),
@@ -65,4 +67,4 @@ class ToolsAgent:
         return outcome.output
 
     async def close(self) -> None:
-        """Nothing is held between calls."""
+        await self._sandbox.close()

@@ -1,0 +1,348 @@
+"""A call in a container of its own, through the Docker daemon: no network, nothing writable but memory, no privileges.
+
+`hardening` is the whole of what a container gets, in one place, and a test holds it to the letter. Functions and
+commands run in the deployment's image by the program inside (`child`); container tools run their own image's command.
+With the runtime `runsc` the same containers run on gVisor's kernel; see `gvisor`. Images are named by digest.
+"""
+
+import asyncio
+import contextlib
+import re
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import docker
+import docker.errors
+import msgspec
+import requests.exceptions
+
+from agentflow.canonical import canonical
+from agentflow.errors import Rejected
+from sandbox.backends import layout
+from sandbox.backends.door import Door
+from sandbox.backends.exchange import LOG_BYTES_MAX, Ending, Report, TooLarge, frame, is_complete
+from sandbox.backends.inmate import perform, user_of
+from sandbox.backends.pool import Berth, Pool, berth
+from sandbox.backends.scratch import sweep
+from sandbox.backends.unsupported import SandboxUnavailable, refuse_unless
+from sandbox.policy import MIB, ExecProfile, Isolation
+from sandbox.tool_call import Container, SandboxOutcome, ToolCall
+from sandbox.workspace import hand_over
+
+LABEL = "agentflow.sandbox"
+_DIGEST = re.compile(r"(.+@)?sha256:[0-9a-f]{64}")
+_HEADER = struct.Struct(">BxxxL")  # how Docker tells stdout from stderr on one connection
+_STDOUT = 1
+_READY = b"ready\n"
+_ANSWER_S = 20.0
+_SPARE_PROCESSES = 4
+_SPARE_BYTES = 32 * MIB
+_IDLE_MAX = 8
+LAYERS = (
+    *("capabilities", "cgroup", "environment", "image_by_digest", "ipc", "mount", "network", "no_new_privileges"),
+    *("pid", "read_only", "rlimits", "seccomp", "user", "uts"),
+)
+
+
+class ImageNotPinned(Rejected):
+    code = "AF1414"
+
+    def __init__(self, image: str) -> None:
+        super().__init__(
+            f"The image {image!r} is not named by digest.",
+            hint="A tag can be moved to other content. Write name@sha256:…, or the image's id, which "
+            "`docker inspect --format '{{.Id}}' <image>` prints.",
+        )
+
+
+class DockerOptions(msgspec.Struct, frozen=True):
+    host: str = "unix:///var/run/docker.sock"
+    image: str = ""  # what functions and commands run in; it needs a python3
+    runtime: str | None = None
+    idle_max: int = _IDLE_MAX
+
+
+async def open_docker_sandbox(options: DockerOptions) -> "DockerSandbox":
+    """Reach the daemon and find the image, or refuse."""
+    sweep()
+    name = "docker" if options.runtime is None else "gvisor"
+    try:
+        client = docker.APIClient(base_url=options.host, version="auto", timeout=_ANSWER_S)
+    except docker.errors.DockerException as error:
+        raise SandboxUnavailable(
+            name, f"no Docker daemon answers at {options.host} ({error})", hint="Start dockerd, or set AF_DOCKER_HOST."
+        ) from None
+    info = await asyncio.to_thread(client.info)
+    if options.runtime is not None and options.runtime not in info.get("Runtimes", {}):
+        raise SandboxUnavailable(
+            name,
+            f"the Docker daemon knows no runtime {options.runtime!r}",
+            hint="Install runsc and add it to the daemon's `runtimes`.",
+        )
+    if options.image:
+        _pinned(options.image)
+        try:
+            await asyncio.to_thread(client.inspect_image, options.image)
+        except docker.errors.DockerException:
+            raise SandboxUnavailable(
+                name, f"the daemon has no image {options.image}", hint="Pull or import it, then set AF_SANDBOX_IMAGE."
+            ) from None
+    sandbox = DockerSandbox(client, options)
+    await sandbox.sweep()
+    return sandbox
+
+
+class DockerSandbox:
+    isolation: Isolation = "full"
+
+    def __init__(
+        self,
+        client: docker.APIClient,
+        options: DockerOptions,
+        *,
+        loosened: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """`loosened` may take back parts of the hardening: for tests that show what each part is for."""
+        self.backend = "docker" if options.runtime is None else "gvisor"
+        self._client = client
+        self._options = options
+        self._loosened = loosened
+        self._pool = Pool(self._start, idle_max=options.idle_max)
+
+    async def run(self, call: ToolCall, profile: ExecProfile) -> SandboxOutcome:
+        refuse_unless(call, self.backend, python=True, command=True, container=True)
+        if isinstance(call.call, Container):
+            _pinned(call.call.image)
+        elif not self._options.image:
+            raise SandboxUnavailable(
+                self.backend, "no image was named for functions and commands", hint="Set AF_SANDBOX_IMAGE."
+            )
+        place = berth(call, profile)
+        inmate = await self._pool.take(place)
+        try:
+            return await perform(
+                inmate,
+                self._frame(call, profile),
+                profile,
+                backend=self.backend,
+                isolation=self.isolation,
+                proxy=call.egress,
+            )
+        finally:
+            self._pool.give_back(place, inmate)
+
+    async def warmed(self) -> None:
+        await self._pool.warmed()
+
+    async def close(self) -> None:
+        await self._pool.close()
+        self._client.close()
+
+    async def sweep(self) -> None:
+        """Remove containers that ended when their worker was killed: nobody else will."""
+        ended = {"label": [LABEL], "status": ["exited", "dead"]}
+        for container in await asyncio.to_thread(self._client.containers, all=True, filters=ended):
+            await _quietly(self._client.remove_container, container["Id"], force=True, v=True)
+
+    def _frame(self, call: ToolCall, profile: ExecProfile) -> bytes:
+        if isinstance(call.call, Container):
+            return canonical(call.input)
+        return frame(
+            call,
+            profile,
+            fences=("no_new_privileges", "rlimits"),
+            given={
+                "AGENTFLOW_EGRESS": layout.EGRESS if profile.egress and call.egress is not None else None,
+                "AGENTFLOW_WORKSPACE": layout.WORKSPACE if call.workspace is not None else None,
+            },
+            path=call.path,
+            contained=True,
+        )
+
+    async def _start(self, place: Berth, early: bool) -> "_Contained":
+        call, profile = place.call, place.profile
+        user = user_of(call.tenant)
+        if call.workspace is not None:
+            await asyncio.to_thread(hand_over, call.workspace, user)
+        door = Door() if profile.egress and call.egress is not None else None
+        mounts = layout.granted(call, profile, door=door.folder if door is not None else None)
+        if isinstance(call.call, Container):
+            image, command, own = call.call.image, list(call.call.argv) or None, True
+        else:
+            mounts.append(layout.Mount(layout.CHILD, layout.CHILD_INSIDE))
+            program = ["python3", "-I", "-B", layout.CHILD_INSIDE, *(["wait"] if early else [])]
+            image, command, own = self._options.image, program, False
+        config = hardening(profile, mounts, runtime=self._options.runtime)
+        if self._loosened is not None:
+            self._loosened(config)
+        identity = config.pop("User", f"{user}:{user}")
+        environment = config.pop("Env", dict(profile.environment) if own else {})
+
+        def start() -> tuple[str, Any]:
+            made = self._client.create_container(
+                image,
+                command,
+                hostname="sandbox",
+                user=identity,
+                environment=environment,
+                stdin_open=True,
+                labels={LABEL: "1"},
+                working_dir=layout.WORK,
+                entrypoint=None if own else [],
+                host_config=config,
+                network_disabled=config["NetworkMode"] == "none",
+            )
+            wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            try:
+                attached = self._client.attach_socket(made["Id"], params=wanted)
+                self._client.start(made["Id"])
+            except Exception:
+                self._client.remove_container(made["Id"], force=True, v=True)
+                raise
+            return made["Id"], attached
+
+        try:
+            container, attached = await asyncio.to_thread(start)
+        except BaseException as error:
+            if door is not None:
+                await door.close()
+            if isinstance(error, docker.errors.DockerException):
+                raise SandboxUnavailable(self.backend, str(error), hint="See the daemon's log.") from None
+            raise
+        return _Contained(self._client, container, attached, door=door, own=own)
+
+
+def hardening(profile: ExecProfile, mounts: list[layout.Mount], *, runtime: str | None = None) -> dict[str, Any]:
+    """All that a container may have. What is not here is Docker's default, which keeps its own filter of calls."""
+    memory_bytes = profile.memory_bytes + profile.disk_bytes + _SPARE_BYTES
+    room = f"rw,nosuid,nodev,size={profile.disk_bytes},nr_inodes={profile.inodes_max},mode=1777"
+    config: dict[str, Any] = {
+        "Binds": [f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in mounts],
+        "CapDrop": ["ALL"],
+        "IpcMode": "none",
+        "LogConfig": {"Type": "none", "Config": {}},
+        "Memory": memory_bytes,
+        "MemorySwap": memory_bytes,  # the sum: no swap beside it
+        "NanoCpus": int(profile.cpus * 1_000_000_000),
+        "NetworkMode": "none",
+        "PidsLimit": profile.processes_max + _SPARE_PROCESSES,
+        "Privileged": False,
+        "ReadonlyRootfs": True,
+        "SecurityOpt": ["no-new-privileges"],
+        "Tmpfs": {layout.WORK: room, layout.TEMPORARY[0]: room},
+        "Ulimits": [
+            {"Name": "core", "Soft": 0, "Hard": 0},
+            {"Name": "fsize", "Soft": profile.file_bytes, "Hard": profile.file_bytes},
+            {"Name": "nofile", "Soft": profile.files_max, "Hard": profile.files_max},
+        ],
+    }
+    if runtime is not None:
+        config["Runtime"] = runtime
+    return config
+
+
+class _Contained:
+    layers = LAYERS
+
+    def __init__(
+        self, client: docker.APIClient, container: str, attached: Any, *, door: Door | None, own: bool
+    ) -> None:
+        self._client = client
+        self._container = container
+        self._attached = attached  # keeps the connection from being collected
+        self._socket: socket.socket = getattr(attached, "_sock", attached)
+        self._socket.setblocking(False)
+        self._door = door
+        self._own = own
+        self._over = False
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(_ANSWER_S):
+            async for stream, data in self._heard():
+                if stream == _STDOUT and data == _READY:
+                    return
+        raise ProcessLookupError("it ended before it was ready")
+
+    async def open_door(self, proxy: str) -> None:
+        if self._door is not None:
+            await self._door.open_to(proxy)
+
+    async def ask(self, frame: bytes, *, answer_bytes_max: int, logs: bytearray) -> Ending:
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(self._socket, frame)
+        if self._own:
+            self._socket.shutdown(socket.SHUT_WR)
+        answer = bytearray()
+        async for stream, data in self._heard():
+            if stream != _STDOUT:
+                logs += data[: LOG_BYTES_MAX - len(logs)]
+                continue
+            answer += data
+            if len(answer) > answer_bytes_max:
+                raise TooLarge
+            if not self._own and is_complete(answer):
+                self._over = True
+                return Ending(bytes(answer))
+        self._over = True
+        state = await asyncio.to_thread(self._ended)
+        clean, killed = state["ExitCode"] == 0, bool(state.get("OOMKilled"))
+        if self._own:
+            return Ending(_as_answer(bytes(answer), state["ExitCode"]), out_of_memory=killed)
+        return Ending(bytes(answer), clean=clean, out_of_memory=killed)
+
+    async def end(self) -> None:
+        if not self._over:
+            await _quietly(self._client.kill, self._container)
+            self._over = True
+        if self._door is not None:
+            await self._door.close()
+        with contextlib.suppress(OSError):
+            self._attached.close()
+            self._socket.close()
+
+    async def discard(self) -> None:
+        await _quietly(self._client.remove_container, self._container, force=True, v=True)
+
+    def _ended(self) -> dict[str, Any]:
+        self._client.wait(self._container, timeout=_ANSWER_S)
+        state: dict[str, Any] = self._client.inspect_container(self._container)["State"]
+        return state
+
+    async def _heard(self) -> AsyncIterator[tuple[int, bytes]]:
+        """What the container writes, piece by piece, until it has ended."""
+        loop = asyncio.get_running_loop()
+        pending = bytearray()
+        while data := await loop.sock_recv(self._socket, 1 << 16):
+            pending += data
+            while len(pending) >= _HEADER.size:
+                stream, length = _HEADER.unpack_from(pending)
+                if len(pending) < _HEADER.size + length:
+                    break
+                yield stream, bytes(pending[_HEADER.size : _HEADER.size + length])
+                del pending[: _HEADER.size + length]
+
+
+def _as_answer(stdout: bytes, exit_code: int) -> bytes:
+    """A container's own program knows nothing of our two lines: write them for it."""
+    answer: dict[str, Any]
+    if exit_code != 0:
+        answer = {"error": f"the container ended with exit code {exit_code}"}
+    else:
+        try:
+            answer = {"output": msgspec.json.decode(stdout)}
+        except (msgspec.DecodeError, RecursionError) as error:
+            answer = {"invalid": str(error)}
+    return msgspec.json.encode(answer) + b"\n" + msgspec.json.encode(Report(0, 0.0, 0))
+
+
+def _pinned(image: str) -> None:
+    if not _DIGEST.fullmatch(image):
+        raise ImageNotPinned(image)
+
+
+async def _quietly(work: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """It may have ended or gone by itself meanwhile."""
+    with contextlib.suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+        await asyncio.to_thread(work, *arguments, **options)
