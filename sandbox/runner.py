@@ -4,10 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from agentflow.errors import Rejected
-from sandbox.backends.docker import DockerOptions, open_docker_sandbox
-from sandbox.backends.gvisor import open_gvisor_sandbox
-from sandbox.backends.process import open_process_sandbox
-from sandbox.backends.wasm import open_wasm_sandbox
+from sandbox.backends.daemon import DockerOptions
 from sandbox.policy import ExecProfile, Isolation
 from sandbox.tool_call import SandboxOutcome, ToolCall
 
@@ -42,11 +39,36 @@ class UnknownBackend(Rejected):
         )
 
 
+# Each is imported when it is opened: a worker carries no library of a backend it does not use.
+async def _process(_: DockerOptions) -> Sandbox:
+    from sandbox.backends.process import open_process_sandbox
+
+    return await open_process_sandbox()
+
+
+async def _docker(docker: DockerOptions) -> Sandbox:
+    from sandbox.backends.docker import open_docker_sandbox
+
+    return await open_docker_sandbox(docker)
+
+
+async def _gvisor(docker: DockerOptions) -> Sandbox:
+    from sandbox.backends.gvisor import open_gvisor_sandbox
+
+    return await open_gvisor_sandbox(docker)
+
+
+async def _wasm(_: DockerOptions) -> Sandbox:
+    from sandbox.backends.wasm import open_wasm_sandbox
+
+    return await open_wasm_sandbox()
+
+
 BACKENDS: Mapping[str, Callable[[DockerOptions], Awaitable[Sandbox]]] = {
-    "process": lambda _: open_process_sandbox(),
-    "docker": open_docker_sandbox,
-    "gvisor": open_gvisor_sandbox,
-    "wasm": lambda _: open_wasm_sandbox(),
+    "process": _process,
+    "docker": _docker,
+    "gvisor": _gvisor,
+    "wasm": _wasm,
 }
 
 

@@ -21,6 +21,7 @@ import requests.exceptions
 from agentflow.canonical import canonical
 from agentflow.errors import Rejected
 from sandbox.backends import layout
+from sandbox.backends.daemon import DockerOptions
 from sandbox.backends.door import Door
 from sandbox.backends.exchange import LOG_BYTES_MAX, Ending, Report, TooLarge, frame, is_complete
 from sandbox.backends.inmate import perform, user_of
@@ -39,7 +40,6 @@ _READY = b"ready\n"
 _ANSWER_S = 20.0
 _SPARE_PROCESSES = 4
 _SPARE_BYTES = 32 * MIB
-_IDLE_MAX = 8
 LAYERS = (
     *("capabilities", "cgroup", "environment", "image_by_digest", "ipc", "mount", "network", "no_new_privileges"),
     *("pid", "read_only", "rlimits", "seccomp", "user", "uts"),
@@ -55,13 +55,6 @@ class ImageNotPinned(Rejected):
             hint="A tag can be moved to other content. Write name@sha256:…, or the image's id, which "
             "`docker inspect --format '{{.Id}}' <image>` prints.",
         )
-
-
-class DockerOptions(msgspec.Struct, frozen=True):
-    host: str = "unix:///var/run/docker.sock"
-    image: str = ""  # what functions and commands run in; it needs a python3
-    runtime: str | None = None
-    idle_max: int = _IDLE_MAX
 
 
 async def open_docker_sandbox(options: DockerOptions) -> "DockerSandbox":

@@ -12,13 +12,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sandbox.backends import layout
 from sandbox.backends.cgroup import Cgroups, find_cgroups
-from sandbox.backends.docker import DockerOptions, DockerSandbox, open_docker_sandbox
+from sandbox.backends.daemon import DockerOptions
 from sandbox.backends.door import Door
 from sandbox.backends.exchange import Ending, frame
 from sandbox.backends.inmate import perform, user_of
@@ -29,6 +29,9 @@ from sandbox.backends.unsupported import SandboxUnavailable, refuse_unless
 from sandbox.policy import MIB, ExecProfile, Isolation
 from sandbox.tool_call import Container, SandboxOutcome, ToolCall
 from sandbox.workspace import hand_over
+
+if TYPE_CHECKING:
+    from sandbox.backends.docker import DockerSandbox
 
 _INSTALL = "Install it: apt-get install -y runsc (Debian), or see gvisor.dev; it needs root or user namespaces."
 _SPARE_BYTES = 160 * MIB  # gVisor's own kernel and file server
@@ -123,7 +126,9 @@ class GvisorSandbox:
             await inmate.discard()
         return ""
 
-    async def _through_docker(self) -> DockerSandbox:
+    async def _through_docker(self) -> "DockerSandbox":
+        from sandbox.backends.docker import open_docker_sandbox  # only who uses Docker pays for its client
+
         if self._docker is None:
             options = self._docker_options
             if options is None:
