@@ -38,6 +38,15 @@ def canonical(value: Any) -> bytes:
         raise NotCanonical(str(error) or type(error).__name__) from None
 
 
+def ensure_canonical(value: Any) -> None:
+    """Raises `NotCanonical` where `canonical` would; mostly without writing anything, however large the value."""
+    try:
+        if not _is_plain(value):
+            rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
+        raise NotCanonical(str(error) or type(error).__name__) from None
+
+
 def sha256_hex(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 

@@ -25,11 +25,12 @@ EXPRESSION_ITERATIONS_MAX = 10_000  # in one evaluation: the bound of Google's r
 EXPRESSION_OPERATIONS_MAX = 30_000  # words of the bodies of macros times the items they walk: under 10 ms on any engine
 JSONPATH_VALUES_MAX = 10_000  # values one search may look at: a few milliseconds
 EXPRESSION_VOLUME_MAX = 50_000  # values read by comparisons and searches, 64 characters counting as one
-REQUEST_BYTES_MAX = 4 * 1024 * 1024
+REQUEST_BYTES_MAX = 256 * 1024 * 1024  # read into memory as a whole, so several at once must fit
 
 # What travels. NATS refuses messages above 1 MiB unless told otherwise; the envelope needs room beside the payload.
 BUS_MESSAGE_BYTES_MAX = 1024 * 1024
-PAYLOAD_BYTES_MAX = 512 * 1024
+PAYLOAD_BYTES_MAX = 512 * 1024  # of one value inside a message; above CLAIM_CHECK_BYTES it travels beside
+VALUE_BYTES_MAX = 1024**3  # what an agent or a tool may answer: it is held in the worker's memory, once as JSON
 
 # What is too large to travel or to stay in the history goes to the artifact store and is fetched where it is needed.
 CLAIM_CHECK_BYTES = 256 * 1024
@@ -55,6 +56,7 @@ ANSWERS_AT_ONCE_MAX = 256  # requests over the bus being answered; more wait in 
 AGENT_CONCURRENCY_DEFAULT = 64
 AGENT_CONCURRENCY_MAX = 4_096
 EVENTS_PAGE_MAX = 1_000
+EVENTS_PAGE_BYTES_MAX = 16 * 1024 * 1024  # of large values in one page; the next page has the rest
 LIST_PAGE_MAX = 200
 WAIT_S_MAX = 300  # longest a caller may hold a request open
 

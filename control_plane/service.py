@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentflow.canonical import canonical
+from agentflow.artifacts.claim_check import ClaimCheck
+from agentflow.canonical import ensure_canonical
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
-from agentflow.ports import StoredEvent
+from agentflow.ports import Shelf, StoredEvent
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionSummary
@@ -40,6 +41,7 @@ class ControlPlane:
     executions: ExecutionQueries
     events: EventLog
     agents: LiveAgents
+    claims: ClaimCheck
     parts_ready: Callable[[], Awaitable[dict[str, bool]]]
     new_request_id: Callable[[], str]
 
@@ -48,9 +50,13 @@ class ControlPlane:
     ) -> ExecutionState:
         """Start an execution once its input is proven good; with `wait_s`, its newest state after that long at most."""
         workflow = await self.registry.find(tenant, reference)
-        canonical(input)  # what has no canonical form could never be sent to an agent
+        ensure_canonical(input)  # what has no canonical form could never be sent to an agent
         self.registry.check_input(workflow, input)
         state = await self.orchestrator.start(tenant, workflow.ref, input, timeout_ms=workflow.timeout_ms)
         if wait_s is None:
             return state
         return await self.orchestrator.wait(tenant, state.execution, lambda newer: newer.ended, within_s=wait_s)
+
+    async def whole(self, state: ExecutionState, value: Any) -> Any:
+        """Something of an execution as people see it: large values in their places, structs as plain data."""
+        return await self.claims.whole(Shelf(state.tenant, state.execution), value)

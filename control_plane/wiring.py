@@ -4,6 +4,8 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from agentflow.artifacts.claim_check import ClaimCheck
+from agentflow.artifacts.opening import open_artifacts
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.clock import SystemClock
@@ -34,6 +36,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
     ):
         await upgrade(db)
         await record_shards(db, settings.shards)
+        claims = ClaimCheck(await open_artifacts(settings.artifacts_url, settings.key_ring()))
         store = SqlEventStore(db, snapshot_every=settings.snapshot_every)
         registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock)
         agents = LiveAgents(clock)
@@ -61,6 +64,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
                 epochs=epochs,
                 ack_wait_s=settings.ack_wait_s,
                 resend_after_s=settings.resend_after_s,
+                claims=claims,
             )
             async with orchestrator.running():
                 yield ControlPlane(
@@ -69,6 +73,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
                     executions=SqlExecutions(db),
                     events=store,
                     agents=agents,
+                    claims=claims,
                     parts_ready=parts_ready,
                     new_request_id=ids.ulid,
                 )

@@ -62,7 +62,7 @@ class ToolNeeds(msgspec.Struct, frozen=True):
     cpus: float = _CPUS_DEFAULT
     processes_max: int = _PROCESSES_DEFAULT
     disk_bytes: int = _DISK_BYTES_DEFAULT
-    output_bytes: int = limits.PAYLOAD_BYTES_MAX
+    output_bytes: int = limits.VALUE_BYTES_MAX
     secrets: tuple[SecretRef, ...] = ()
     sandbox: str | None = None  # the weakest backend it accepts; None: whatever the deployment uses
 

@@ -15,6 +15,7 @@ import structlog
 
 from agentflow.bus import subjects
 from agentflow.clock import Clock
+from agentflow.contracts.claims import Claim
 from agentflow.contracts.step import (
     STEP_CANCELLED,
     WORKER_LOST,
@@ -27,6 +28,7 @@ from agentflow.contracts.step import (
 from agentflow.ids import DEFAULT_TENANT, AgentName, ExecutionId, StepPath, TenantId, UlidSource, WorkerId
 from agentflow.ports import Delivery, MessageBus, Subscription
 from worker.agents.agent import Agent, Cancellation, Starts, StepContext
+from worker.large_values import LargeValues
 from worker.outcome import fault_of
 from worker.report import Ending, dedup_id, report
 from worker.reporter import Reporter
@@ -75,6 +77,7 @@ class Mailbox:
         ids: UlidSource,
         clock: Clock,
         spool_first: bool = False,
+        values: LargeValues | None = None,
     ) -> None:
         self.name = name
         self._reporter = reporter
@@ -86,6 +89,7 @@ class Mailbox:
         self._worker = worker
         self._ids = ids
         self._clock = clock
+        self._values = values
         self._held: dict[_Key, _Held] = {}
         self._waiting: deque[_Held] = deque()
         self._cancelled: dict[tuple[ExecutionId, StepPath | None], CancelSteps] = {}
@@ -271,6 +275,8 @@ class Mailbox:
                 code=fault.code,
                 reason=fault.message,
             )
+        if isinstance(output, Claim):
+            return Ending(started_at_ms, self._clock.now_ms(), claim=output)
         return Ending(started_at_ms, self._clock.now_ms(), output, fault)
 
     async def _outcome(self, held: _Held, started_at_ms: int) -> tuple[Any, StepFault | None]:
@@ -294,7 +300,10 @@ class Mailbox:
         deadline = asyncio.timeout(timeout_s)
         try:
             async with deadline:
-                return await self._agent.run(request, context), None
+                if self._values is None:
+                    return await self._agent.run(request, context), None
+                output = await self._agent.run(await self._values.whole(request, held.deliveries[0].message), context)
+                return await self._values.claimed(request, held.deliveries[0].message, output), None
         except asyncio.CancelledError as error:
             if not _is_cancelled():
                 return None, fault_of(error)  # something inside the agent was cancelled, not the step

@@ -6,6 +6,7 @@ import msgspec
 
 from agentflow import limits
 from agentflow.canonical import NotCanonical
+from agentflow.contracts.claims import Claim, Claimed
 from agentflow.contracts.message import Message, seal
 from agentflow.contracts.step import StepFault, StepRequest, StepResult
 from agentflow.ids import AgentName, MessageId, WorkerId
@@ -20,6 +21,7 @@ class Ending(msgspec.Struct, frozen=True):
     finished_at_ms: int
     output: Any = None
     fault: StepFault | None = None
+    claim: Claim | None = None  # in the place of an output that is too large to travel
 
 
 def dedup_id(request: StepRequest) -> str:
@@ -72,6 +74,10 @@ def _sealed(
     payload: dict[str, Any] = msgspec.to_builtins(result)
     # Past `to_builtins`, which would quietly turn what is not JSON (dates, sets, bytes) into something that is.
     payload["output"] = output
+    del payload["claims"]
+    if ending.claim is not None and fault is None:
+        ref = ending.claim.ref
+        payload["claims"] = msgspec.to_builtins([Claimed((), ref.sha256, ref.bytes)])
     return seal(
         id=id,
         trace_id=asked.trace_id,

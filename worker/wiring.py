@@ -14,6 +14,8 @@ import msgspec
 import structlog
 
 from agentflow import limits
+from agentflow.artifacts.claim_check import ClaimCheck
+from agentflow.artifacts.opening import open_artifacts
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.clock import Clock, SystemClock
 from agentflow.contracts.step import TOOLS_AGENT
@@ -37,6 +39,7 @@ from worker.agents_file import (
     read_agents_file,
 )
 from worker.health import health_pages
+from worker.large_values import LargeValues
 from worker.mailbox import Mailbox
 from worker.policies.circuit import CircuitRules
 from worker.policies.guard import Guard, GuardedAgent, Policy, QuickRetry
@@ -78,6 +81,7 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     docker = DockerOptions(host=settings.docker_host, image=settings.sandbox_image)
     hosted = await hosted_agents(settings.agents_file, sandbox_backend=settings.sandbox, clock=clock, docker=docker)
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
+    values = LargeValues(ClaimCheck(await open_artifacts(settings.artifacts_url, settings.key_ring())))
     async with jetstream(settings.nats_url, name=worker_id, replicas=settings.nats_replicas) as bus:
         reporter = Reporter(bus=bus, clock=clock, spool=spool)
         mailboxes = [
@@ -92,6 +96,7 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
                 ids=ids,
                 clock=clock,
                 spool_first=host.spool_first,
+                values=values,
             )
             for name, host in sorted(hosted.items())
         ]

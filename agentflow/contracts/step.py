@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentflow.contracts.claims import Claimed
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, WorkerId
 
 # Who performs a step that names a tool and no agent.
@@ -36,6 +37,7 @@ class StepRequest(msgspec.Struct, frozen=True):
     # The same over all attempts of a step: what a tool hands on as its idempotency key.
     effect_key: str
     tool: str | None = None
+    claims: tuple[Claimed, ...] = ()  # of `input`: what is too large to travel
     v: Literal[1] = 1
 
 
@@ -50,6 +52,7 @@ class StepResult(msgspec.Struct, frozen=True):
     finished_at_ms: int
     output: Any = None
     fault: StepFault | None = None
+    claims: tuple[Claimed, ...] = ()  # of `output`
     v: Literal[1] = 1
 
 

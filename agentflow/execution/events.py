@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentflow.contracts import claims
 from agentflow.contracts.step import StepFault
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
 
@@ -270,16 +271,16 @@ LifecycleEvent = (
 )  # fmt: skip
 Event = StepEvent | WaitEvent | ProgramMoved | VarsUpdated | LifecycleEvent
 
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(enc_hook=claims.refuse_claims)
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    return _encoder.encode(event)
+    return claims.encode(_encoder, event)
 
 
 def decode(raw: bytes | str) -> Event:
-    return _decoder.decode(raw)
+    return claims.decode(_decoder, raw)
 
 
 def type_of(event: Event) -> str:

@@ -1,12 +1,15 @@
 """/api/v1/executions: what became of each, its state now and its events."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query
 
 from agentflow import limits
+from agentflow.artifacts.claim_check import bytes_claimed
 from agentflow.clock import rfc3339
+from agentflow.contracts.claims import builtins
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId
 from agentflow.ports import StoredEvent
@@ -31,7 +34,9 @@ async def list_executions(
 
 @router.get("/{execution}")
 async def show(execution: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
-    return state_view(await behind.orchestrator.state(tenant, ExecutionId(execution)))
+    state = await behind.orchestrator.state(tenant, ExecutionId(execution))
+    view: dict[str, Any] = await behind.whole(state, state_view(state))
+    return view
 
 
 @router.get("/{execution}/events")
@@ -48,10 +53,21 @@ async def events(
         tenant, ExecutionId(execution), lambda newer: newer.version > after or newer.ended, within_s=wait_s
     )
     stored = await behind.events.read(tenant, state.execution, after_version=after, limit=limit)
+    shown = _page(stored)
     return {
-        "items": [event_view(event) for event in stored],
-        "ended": state.ended and after + len(stored) >= state.version,
+        "items": [await behind.whole(state, event_view(event)) for event in shown],
+        "ended": state.ended and after + len(shown) >= state.version,
     }
+
+
+def _page(stored: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+    """As many as fit into an answer with their large values in it, and always one."""
+    room = limits.EVENTS_PAGE_BYTES_MAX
+    for at, event in enumerate(stored):
+        room -= bytes_claimed(event.event)
+        if room < 0 and at > 0:
+            return stored[:at]
+    return stored
 
 
 def state_view(state: ExecutionState) -> dict[str, Any]:
@@ -103,7 +119,7 @@ def outcome_view(state: ExecutionState) -> dict[str, Any]:
 
 
 def event_view(stored: StoredEvent) -> dict[str, Any]:
-    data = msgspec.to_builtins(stored.event)
+    data = builtins(stored.event)
     return {"version": stored.version, "type": data.pop("type"), "at": rfc3339(data.pop("at_ms")), "data": data}
 
 

@@ -67,7 +67,8 @@ async def execute(
     if not state.ended:
         return {"execution_id": state.execution, "trace_id": state.trace, "status": state.status}
     response.status_code = 200
-    return {"execution_id": state.execution, "trace_id": state.trace, **outcome_view(state)}
+    outcome = await behind.whole(state, outcome_view(state))
+    return {"execution_id": state.execution, "trace_id": state.trace, **outcome}
 
 
 def summary_view(workflow: WorkflowSummary) -> dict[str, Any]:

@@ -7,14 +7,16 @@ answers at once. That is all recovery needs: whoever takes a parent up asks for 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.contracts.step import StepFault
-from agentflow.errors import AgentFlowError, Bug, Rejected
+from agentflow.errors import AgentFlowError, Bug, Rejected, Unavailable
 from agentflow.execution.commands import CancelChild, StartChild
 from agentflow.execution.events import Parent, WorkflowRef
 from agentflow.execution.messages import Cancel, ChildEnded, Stamp, Start
 from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import ExecutionId, StepPath, TenantId, derived_execution
 from agentflow.limits import CHILD_DEPTH_MAX
+from agentflow.ports import Shelf
 from control_plane.orchestrator.inbox import Arrival, Inbox
 
 # Which version a name and a constraint mean now, once its input is proven good, and how long it may take.
@@ -22,10 +24,13 @@ Resolve = Callable[[TenantId, str, str, Any], Awaitable[tuple[WorkflowRef, int |
 
 
 class Children:
-    def __init__(self, *, inbox: Inbox, stamp: Callable[[], Stamp], resolve: Resolve) -> None:
+    def __init__(
+        self, *, inbox: Inbox, stamp: Callable[[], Stamp], resolve: Resolve, claims: ClaimCheck | None = None
+    ) -> None:
         self._inbox = inbox
         self._stamp = stamp
         self._resolve = resolve
+        self._claims = claims
 
     async def start(self, parent: ExecutionState, command: StartChild, *, refused: Callable[[], None]) -> None:
         """Begin a child, or hear from one that is there. `refused` is called when that should be tried again."""
@@ -33,14 +38,18 @@ class Children:
         try:
             if depth > CHILD_DEPTH_MAX:
                 raise _TooDeep
-            workflow, timeout_ms = await self._resolve(parent.tenant, command.workflow, command.version, command.input)
+            given = await self._given(parent, command)
+            workflow, timeout_ms = await self._resolve(parent.tenant, command.workflow, command.version, given)
         except Rejected as error:
             fault = StepFault("child_not_started", error.message)
             self._tell(parent.execution, command.path, None, fault, refused=refused)
             return
+        except Unavailable:
+            refused()
+            return
         child = Start(
             stamp=self._stamp(),
-            execution=_child_id(parent, command.path),
+            execution=child_id(parent, command.path),
             tenant=parent.tenant,
             workflow=workflow,
             input=command.input,
@@ -55,9 +64,17 @@ class Children:
 
         self._inbox.put(Arrival(child.execution, child, settled, lambda _: refused()))
 
+    async def _given(self, parent: ExecutionState, command: StartChild) -> Any:
+        """The input as its schema sees it. What is too large for a message is from now on the child's own, too."""
+        if self._claims is None:
+            return command.input
+        mine, its = Shelf(parent.tenant, parent.execution), Shelf(parent.tenant, child_id(parent, command.path))
+        await self._claims.handed_over(command.input, origin=mine, target=its)
+        return await self._claims.whole(mine, command.input)
+
     def cancel(self, parent: ExecutionState, command: CancelChild) -> None:
         """Best effort: a child that could not be told goes on, and nobody listens to its end."""
-        child = _child_id(parent, command.path)
+        child = child_id(parent, command.path)
         reason = "The execution that started it no longer wants it."
         message = Cancel(self._stamp(), f"{parent.execution}/{command.path}", reason)
         self._inbox.put(Arrival(child, message, lambda _: None, lambda _: None))
@@ -98,6 +115,6 @@ class _TooDeep(Rejected):
         )
 
 
-def _child_id(parent: ExecutionState, path: StepPath) -> ExecutionId:
+def child_id(parent: ExecutionState, path: StepPath) -> ExecutionId:
     """With the parent's own time in it: what is stored by day, and removed by day, stays together."""
     return derived_execution(parent.started_at_ms, f"{parent.execution}/{path}")

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.errors import AgentFlowError, Bug
 from agentflow.execution.commands import Command
-from agentflow.execution.decide import decide
+from agentflow.execution.decide import Decision
 from agentflow.execution.events import Event, WorkflowRef
 from agentflow.execution.messages import Start
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
-from agentflow.ports import EventStore, NewEvents
+from agentflow.ports import EventStore, NewEvents, Shelf
+from control_plane.orchestrator.deciding import decision_for
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import Outbound
 from control_plane.orchestrator.performer import Performer
@@ -53,6 +55,7 @@ class CommitLoop:
         open_executions: dict[ExecutionId, ExecutionState],
         shards: int,
         epochs: Mapping[int, int],
+        claims: ClaimCheck | None = None,
     ) -> None:
         self._inbox = inbox
         self._store = store
@@ -64,6 +67,7 @@ class CommitLoop:
         self._open = open_executions
         self._shards = shards
         self._epochs = epochs
+        self._claims = claims
 
     def adopt(self, state: ExecutionState) -> None:
         """Take up an execution known only from the database: nobody here remembers what was sent for it."""
@@ -104,7 +108,7 @@ class CommitLoop:
             if draft is None:
                 state = await self._load(arrival)
                 draft = drafts[arrival.execution] = _Draft(state, state)
-            decision = decide(draft.state, arrival.message, await self._program(arrival, draft.state))
+            decision = await self._decision(arrival, draft.state)
         except AgentFlowError as error:
             _log.error("message.undecided", execution=arrival.execution, code=error.code, reason=error.message)
             arrival.refused(error)
@@ -118,6 +122,11 @@ class CommitLoop:
         draft.events += decision.events
         draft.commands += decision.commands
         return True
+
+    async def _decision(self, arrival: Arrival, state: ExecutionState) -> Decision:
+        program = await self._program(arrival, state)
+        tenant = arrival.message.tenant if isinstance(arrival.message, Start) else state.tenant
+        return await decision_for(state, arrival.message, program, self._claims, Shelf(tenant, arrival.execution))
 
     async def _load(self, arrival: Arrival) -> ExecutionState:
         state = self._open.get(arrival.execution)

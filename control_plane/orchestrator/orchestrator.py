@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from agentflow import limits
+from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.step import StepFault
@@ -22,7 +23,7 @@ from agentflow.execution.events import WorkflowRef
 from agentflow.execution.messages import ExecutionMessage, Stamp, Start, StepReported, TimeReached
 from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, UlidSource, WorkerId, shard_of
-from agentflow.ports import EventStore, MessageBus
+from agentflow.ports import EventStore, MessageBus, Shelf
 from control_plane.orchestrator.children import Children, Resolve
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
 from control_plane.orchestrator.inbox import Arrival, Inbox
@@ -78,6 +79,7 @@ class Orchestrator:
         epochs: Mapping[int, int],
         ack_wait_s: float,
         resend_after_s: float,
+        claims: ClaimCheck | None = None,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -87,6 +89,7 @@ class Orchestrator:
         self._shards = shards
         self._epochs = epochs
         self._ack_wait_s = ack_wait_s
+        self._claims = claims
         self._open: dict[ExecutionId, ExecutionState] = {}
         self._inbox = Inbox()
         self._watchers = Watchers()
@@ -102,7 +105,7 @@ class Orchestrator:
         self._performer = Performer(
             outbound=outbound,
             sweeper=self._sweeper,
-            children=Children(inbox=self._inbox, stamp=self._stamp, resolve=resolve),
+            children=Children(inbox=self._inbox, stamp=self._stamp, resolve=resolve, claims=claims),
             open_executions=self._open,
         )
         self._loop = CommitLoop(
@@ -116,6 +119,7 @@ class Orchestrator:
             open_executions=self._open,
             shards=shards,
             epochs=epochs,
+            claims=claims,
         )
 
     @asynccontextmanager
@@ -149,7 +153,9 @@ class Orchestrator:
     ) -> ExecutionState:
         """Commit the start of a new execution; returns once it is durable."""
         execution = self._new_id()
-        message = Start(self._stamp(), execution, tenant, workflow, input, self._ids.trace(), timeout_ms)
+        # Here already, so that no large input waits for its commit in memory.
+        kept = input if self._claims is None else await self._claims.checked(Shelf(tenant, execution), input)
+        message = Start(self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms)
         committed, arrival = self._awaited(execution, message)
         self._inbox.admit(tenant, arrival)
         return await committed

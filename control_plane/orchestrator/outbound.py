@@ -12,6 +12,7 @@ import structlog
 
 from agentflow.bus import subjects
 from agentflow.clock import Clock
+from agentflow.contracts.claims import parted
 from agentflow.contracts.message import Kind, Message, seal
 from agentflow.contracts.step import CancelSteps, StepFault, StepRequest
 from agentflow.errors import Bug, Rejected
@@ -39,6 +40,7 @@ class Outbound:
     async def send_step(self, state: ExecutionState, command: DispatchStep) -> bool:
         """Whether the bus took it. False is no loss: the sweeper tries again."""
         workflow = _workflow_of(state)
+        step_input, claims = parted(command.input)
         request = StepRequest(
             execution_id=state.execution,
             workflow=workflow.name,
@@ -46,14 +48,18 @@ class Outbound:
             path=command.path,
             name=command.name,
             attempt=command.attempt,
-            input=command.input,
+            input=step_input,
             timeout_ms=command.timeout_ms,
             effect_key=f"{state.tenant}/{state.execution}/{command.path}",
             tool=command.tool,
+            claims=tuple(claims),
         )
         dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
         try:
-            message = self._message(state, workflow, command.agent, "request", msgspec.to_builtins(request))
+            payload = msgspec.to_builtins(request)
+            if not claims:
+                del payload["claims"]
+            message = self._message(state, workflow, command.agent, "request", payload)
             return await self._publish(subjects.agent_in(command.agent), message, dedup_id)
         except Rejected as error:
             # Sending it again cannot help: the step has failed, and the workflow may route that.
@@ -77,7 +83,7 @@ class Outbound:
             "execution_id": state.execution,
             "workflow": workflow.name,
             "after_version": after_version,
-            "events": msgspec.to_builtins(events),
+            "events": [_with_claims(event) for event in events],
         }
         try:
             message = self._message(state, workflow, workflow.name, "event", payload)
@@ -110,6 +116,11 @@ class Outbound:
             _log.warning("bus.publish_failed", subject=subject, reason=error.message)
             return False
         return True
+
+
+def _with_claims(event: Event) -> dict[str, Any]:
+    plain, claims = parted(event)
+    return {**plain, "claims": msgspec.to_builtins(claims)} if claims else plain
 
 
 def _workflow_of(state: ExecutionState) -> WorkflowRef:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from agentflow.contracts.claims import joined
 from agentflow.contracts.step import StepResult
 from agentflow.errors import AgentFlowError
 from agentflow.execution.messages import Stamp, StepReported
@@ -26,7 +27,8 @@ class Results:
     def receive(self, delivery: Delivery) -> None:
         try:
             result = msgspec.convert(delivery.message.payload, StepResult)
-        except msgspec.ValidationError as error:
+            output = joined(result.output, result.claims)
+        except (msgspec.ValidationError, LookupError, TypeError) as error:
             _log.error("result.refused", message=delivery.message.id, sender=delivery.message.sender, reason=str(error))
             delivery.ack()  # it will not become readable by coming again
             return
@@ -37,7 +39,7 @@ class Results:
             worker=result.worker,
             started_at_ms=result.started_at_ms,
             finished_at_ms=result.finished_at_ms,
-            output=result.output,
+            output=output,
             fault=result.fault,
         )
 

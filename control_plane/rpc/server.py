@@ -41,7 +41,8 @@ class WorkflowService(pb_grpc.WorkflowServiceServicer):
                 _from_value(request.input) if request.HasField("input") else {},
                 wait_s=min(request.wait_seconds, limits.WAIT_S_MAX) if request.wait_seconds > 0 else None,
             )
-        return pb.ExecuteResponse(execution=_execution(state))
+            execution = await _execution(self._control_plane, state)
+        return pb.ExecuteResponse(execution=execution)
 
 
 class ExecutionService(pb_grpc.ExecutionServiceServicer):
@@ -51,7 +52,8 @@ class ExecutionService(pb_grpc.ExecutionServiceServicer):
     async def Get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:  # noqa: N802
         async with answering(context):
             state = await self._control_plane.orchestrator.state(DEFAULT_TENANT, ExecutionId(request.id))
-        return pb.GetResponse(execution=_execution(state))
+            execution = await _execution(self._control_plane, state)
+        return pb.GetResponse(execution=execution)
 
 
 def _workflow(workflow: RegisteredWorkflow) -> pb.Workflow:
@@ -65,8 +67,9 @@ def _workflow(workflow: RegisteredWorkflow) -> pb.Workflow:
     )
 
 
-def _execution(state: ExecutionState) -> pb.Execution:
+async def _execution(control_plane: ControlPlane, state: ExecutionState) -> pb.Execution:
     workflow, fault = state.workflow, state.fault
+    values = await control_plane.whole(state, {"input": state.input, "output": state.output})
     return pb.Execution(
         id=state.execution,
         trace_id=state.trace,
@@ -74,8 +77,8 @@ def _execution(state: ExecutionState) -> pb.Execution:
         workflow=workflow.name if workflow else "",
         workflow_version=workflow.version if workflow else "",
         status=state.status,
-        input=_to_value(state.input),
-        output=_to_value(state.output),
+        input=_to_value(values["input"]),
+        output=_to_value(values["output"]),
         fault=pb.Fault(code=fault.code, message=fault.message, retryable=fault.retryable) if fault else None,
         version=state.version,
         started_at=_timestamp(state.started_at_ms),

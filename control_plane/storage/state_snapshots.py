@@ -10,6 +10,7 @@ import hashlib
 import msgspec
 import zstandard
 
+from agentflow.contracts import claims
 from agentflow.execution.state import ExecutionState
 from agentflow.limits import STATE_SNAPSHOT_BYTES
 from agentflow.ports import NewEvents
@@ -17,7 +18,7 @@ from agentflow.ports import NewEvents
 # Raise it when `evolve` comes to another state from the same events without a change in the shape of the state.
 _NUMBER = 1
 
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(enc_hook=claims.refuse_claims)
 _decoder = msgspec.json.Decoder(ExecutionState)
 
 
@@ -30,11 +31,11 @@ FORMAT = f"{_NUMBER}-{_shape()}"
 
 
 def packed(state: ExecutionState) -> bytes:
-    return zstandard.ZstdCompressor(level=1).compress(_encoder.encode(state))
+    return zstandard.ZstdCompressor(level=1).compress(claims.encode(_encoder, state))
 
 
 def unpacked(data: bytes) -> ExecutionState:
-    return _decoder.decode(zstandard.ZstdDecompressor().decompress(data))
+    return claims.decode(_decoder, zstandard.ZstdDecompressor().decompress(data))
 
 
 def due(new: NewEvents, every: int) -> bytes | None:

@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from agentflow.contracts.claims import ValueLost, claims_in, revealed, within
 from agentflow.contracts.step import StepFault
 from planners.expressions.bounds import cost_of
 from planners.expressions.check import Checked, check, faults_of, runnable
@@ -42,16 +43,23 @@ class CelExpression(Expression):
         self._cost = None if cost.is_small else cost
 
     def value(self, facts: Facts) -> Any:
-        if self._alone is not None:
-            return self._read(facts)
-        value = self._result(facts)
+        """May be a claim where the expression is nothing but a name: such a value passes through unread."""
+        try:
+            if self._alone is not None:
+                return self._read(facts)
+            value = self._result(facts)
+        except ValueLost as lost:
+            return self._lost(lost)
         if isinstance(value, StepFault):
             return value
         reason = _not_json(value)
         return value if reason is None else self._fault(reason)
 
     def holds(self, facts: Facts) -> bool | StepFault:
-        value = self._result(facts) if self._alone is None else self._read(facts)
+        try:
+            value = self._result(facts) if self._alone is None else within(self._read(facts))
+        except ValueLost as lost:
+            return self._lost(lost)
         if value is True or value is False or isinstance(value, StepFault):
             return value
         return self._fault("it is neither true nor false")
@@ -77,9 +85,14 @@ class CelExpression(Expression):
 
     def _result(self, facts: Facts) -> Any:
         data = self._data(facts)
-        if self._cost is not None and (reason := self._cost.reason_against(data)):
-            return self._fault(reason)
+        if self._cost is not None:
+            data = revealed(data)
+            if reason := self._cost.reason_against(data):
+                return self._fault(reason)
         result = self._evaluate(data)
+        if isinstance(result, Failure) and any(claims_in(data)):
+            # The engine met a value that is not here; with it in place the same question has an answer.
+            result = self._evaluate(revealed(data))
         return self._failed(result.reason) if isinstance(result, Failure) else result
 
     def _read(self, facts: Facts) -> Any:
@@ -90,6 +103,7 @@ class CelExpression(Expression):
         if value is MISSING:
             return self._failed(no_name(path[0]))
         for part in path[1:]:
+            value = within(value)
             if not isinstance(value, dict):
                 return self._fault(NO_FIELDS)
             if part not in value:

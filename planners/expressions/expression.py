@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from agentflow.contracts.claims import ValueLost, within
 from agentflow.contracts.step import StepFault
 from planners.expressions.scope import Facts
 
@@ -46,12 +47,22 @@ class Expression(ABC):
     def values_used(self, facts: Facts) -> dict[str, Any]:
         """Every name that the text reads, with its value; a name that is nowhere is left out."""
 
+    def looked_into(self, facts: Facts) -> Any:
+        """The value, and never a claim on one."""
+        try:
+            return within(self.value(facts))
+        except ValueLost as lost:
+            return self._lost(lost)
+
     def traced(self, facts: Facts, *, condition: bool = False) -> Trace:
         result = self.holds(facts) if condition else self.value(facts)
         used = self.values_used(facts)
         if isinstance(result, StepFault):
             return Trace(self.text, self.language, used, fault=result)
         return Trace(self.text, self.language, used, result)
+
+    def _lost(self, lost: ValueLost) -> StepFault:
+        return StepFault("artifact_lost", f"{self._fault('a value it needs is gone').message} {lost.reason}")
 
     def _fault(self, reason: str) -> StepFault:
         text = self.text if len(self.text) <= _SHOWN_CHARS_MAX else f"{self.text[:_SHOWN_CHARS_MAX]}…"

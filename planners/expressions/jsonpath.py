@@ -7,6 +7,7 @@ As a condition a query holds if it finds anything; a singular one that finds tru
 
 from typing import Any
 
+from agentflow.contracts.claims import ValueLost, revealed
 from agentflow.contracts.step import StepFault
 from agentflow.workflow.suggest import did_you_mean
 from planners.expressions.check import Checked
@@ -55,7 +56,9 @@ class PathExpression(Expression):
             if value is not MISSING:
                 document[name] = value
         try:
-            return self._query.find(document)
+            return self._query.find(revealed(document))
+        except ValueLost as lost:
+            return self._lost(lost)
         except Exhausted:
             return self._fault("it looks at too many values")
         except RecursionError:

@@ -7,6 +7,7 @@ of outputs and an expression names one.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentflow.contracts.claims import within
 from planners.expressions.scope import Facts, Scope
 
 MISSING: Any = object()
@@ -34,7 +35,11 @@ def reader(name: str, wanted: Wanted, scope: Scope) -> Reader:
             return _error
     if name in scope.locals:
         return lambda facts: part(facts.locals.get(name, MISSING), wanted)
-    return lambda facts: part(facts.output.get(name, MISSING), wanted) if isinstance(facts.output, dict) else MISSING
+    return lambda facts: _field(within(facts.output), name, wanted)
+
+
+def _field(output: Any, name: str, wanted: Wanted) -> Any:
+    return part(output.get(name, MISSING), wanted) if isinstance(output, dict) else MISSING
 
 
 def _steps(outputs: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
@@ -72,6 +77,9 @@ def wanted_of(paths: Sequence[Sequence[str]]) -> dict[str, Wanted]:
 
 
 def part(value: Any, wanted: Wanted) -> Any:
-    if wanted is None or not isinstance(value, dict):
+    if wanted is None:
+        return value  # unread: it may be a claim
+    value = within(value)
+    if not isinstance(value, dict):
         return value
     return {key: part(value[key], inner) for key, inner in wanted.items() if key in value}

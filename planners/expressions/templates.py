@@ -59,7 +59,7 @@ class _Mixed(msgspec.Struct, frozen=True):
     def render(self, facts: Facts) -> Any:
         written = []
         for part in self.parts:
-            value = part if isinstance(part, str) else part.value(facts)
+            value = part if isinstance(part, str) else part.looked_into(facts)
             if isinstance(value, StepFault):
                 return value
             written.append(value if isinstance(value, str) else msgspec.json.encode(value).decode())

@@ -128,6 +128,8 @@ def test_relations_between_limits_hold():
 
     assert limits.PROGRESS_S * 2 < limits.ACK_WAIT_S, "one lost sign of life must not give a step away"
     assert limits.PAYLOAD_BYTES_MAX * 2 <= limits.BUS_MESSAGE_BYTES_MAX, "an envelope must fit around a payload"
+    assert limits.CLAIM_CHECK_BYTES < limits.PAYLOAD_BYTES_MAX, "what is not claimed must fit into a message"
+    assert limits.VALUE_BYTES_MAX <= limits.ARTIFACT_BYTES_MAX
     assert limits.DEFINITION_BYTES_MAX <= limits.REQUEST_BYTES_MAX
     assert limits.ACK_WAIT_S < limits.DEDUP_WINDOW_S / 2, "a redelivery comes before the sweeper becomes careful"
     assert limits.COMMIT_BATCH_MAX <= limits.COMMIT_QUEUE_MAX

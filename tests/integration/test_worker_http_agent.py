@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from agentflow import limits
 from agentflow.contracts.step import StepFault, StepRequest
 from worker.agents.agent import StepContext
 from worker.agents.http import HttpAgent
@@ -25,6 +24,8 @@ REQUEST = StepRequest(
     effect_key="default/exec_1/notify~2",
 )
 CONTEXT = StepContext("exec_1", "notify", 3, "default/exec_1/notify~2", 0)
+
+BODY_BYTES_MAX = 512 * 1024
 
 
 class Heard:
@@ -70,7 +71,7 @@ def reply(status: int, body: bytes = b"", *headers: str) -> bytes:
 
 @asynccontextmanager
 async def agent_at(url: str, *, timeout_s: float = 5.0, **headers: str) -> AsyncIterator[HttpAgent]:
-    agent = HttpAgent(url, timeout_s=timeout_s, headers=headers, concurrency=4)
+    agent = HttpAgent(url, timeout_s=timeout_s, headers=headers, concurrency=4, body_bytes_max=BODY_BYTES_MAX)
     try:
         yield agent
     finally:
@@ -164,6 +165,6 @@ async def test_an_answer_that_is_not_json_is_a_fault():
 
 
 async def test_an_answer_beyond_the_limit_is_not_read_to_its_end():
-    fault = await fault_from(lambda _: reply(200, b'"' + b"x" * limits.PAYLOAD_BYTES_MAX + b'"'))
+    fault = await fault_from(lambda _: reply(200, b'"' + b"x" * BODY_BYTES_MAX + b'"'))
 
     assert fault.code == "output_too_large"

@@ -22,9 +22,18 @@ _EXCERPT_CHARS = 200
 
 
 class HttpAgent:
-    def __init__(self, url: str, *, timeout_s: float, headers: Mapping[str, str], concurrency: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str],
+        concurrency: int,
+        body_bytes_max: int = limits.VALUE_BYTES_MAX,
+    ) -> None:
         self._url = url
         self._timeout_s = timeout_s
+        self._body_bytes_max = body_bytes_max
         self._client = httpx.AsyncClient(
             timeout=timeout_s,
             headers=dict(headers),
@@ -52,7 +61,7 @@ class HttpAgent:
             async with self._client.stream(
                 "POST", self._url, content=body, headers=headers, timeout=patience_s
             ) as response:
-                return _output(response.status_code, await _bounded_body(response))
+                return _output(response.status_code, await _bounded_body(response, self._body_bytes_max))
         except httpx.TimeoutException:
             late = f"{self._url} did not answer within {patience_s:g} s."
             raise StepFailed(StepFault("timeout", late, retryable=True)) from None
@@ -64,12 +73,12 @@ class HttpAgent:
         await self._client.aclose()
 
 
-async def _bounded_body(response: httpx.Response) -> bytes:
+async def _bounded_body(response: httpx.Response, bytes_max: int) -> bytes:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > limits.PAYLOAD_BYTES_MAX:
-            large = f"The response has more than {limits.PAYLOAD_BYTES_MAX} bytes."
+        if len(body) > bytes_max:
+            large = f"The response has more than {bytes_max} bytes."
             raise StepFailed(StepFault("output_too_large", large))
     return bytes(body)
 
