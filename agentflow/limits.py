@@ -20,11 +20,14 @@ EXPRESSION_MACROS_MAX = 4  # each `map`, `filter`, `all`, `exists` walks a list,
 EXPRESSION_MACRO_DEPTH_MAX = 2  # one inside another multiplies the walks
 EXPRESSION_ADDITIONS_MAX = 16  # `x + x` inside a chain of macros is how a small expression makes gigabytes
 EXPRESSION_ITEMS_MAX = 300  # `map` and `filter` cost the square of the list: 2 ms each here, 20 ms at a thousand
-EXPRESSION_ITEMS_NESTED_MAX = 80  # one of them inside another macro costs the cube
+EXPRESSION_WORDS_MAX = 500  # names, values and operators: each costs some 20 µs to compile
+EXPRESSION_PATTERN_CHARS_MAX = 500  # a regular expression longer than this is a program
+EXPRESSION_RESULT_MAX = 5_000  # values in a result that was put together: the engines copy each of them
+EXPRESSION_ITEMS_NESTED_MAX = 50  # one of them inside another macro costs the cube
 EXPRESSION_ITERATIONS_MAX = 10_000  # in one evaluation: the bound of Google's runtime
 EXPRESSION_OPERATIONS_MAX = 30_000  # words of the bodies of macros times the items they walk: under 10 ms on any engine
-JSONPATH_VALUES_MAX = 10_000  # values one search may look at: a few milliseconds
-EXPRESSION_VOLUME_MAX = 50_000  # values read by comparisons and searches, 64 characters counting as one
+JSONPATH_VALUES_MAX = 8_000  # values one search may look at: a few milliseconds
+EXPRESSION_VOLUME_MAX = 25_000  # values read by comparisons and searches, 64 characters counting as one
 REQUEST_BYTES_MAX = 256 * 1024 * 1024  # read into memory as a whole, so several at once must fit
 
 # What travels. NATS refuses messages above 1 MiB unless told otherwise; the envelope needs room beside the payload.

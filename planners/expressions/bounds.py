@@ -7,22 +7,19 @@ double a value, and `map` and `filter` over long lists (their cost in Google's r
 text alone says that nothing can grow. `limits` has the bounds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from math import prod
 from typing import Any
 
 import msgspec
 
 from agentflow import limits
-from planners.expressions.lexer import LIST_BUILDERS, MACROS, NamePath, Token, closing
+from planners.expressions.lexer import LIST_BUILDERS, MACROS, NamePath, Token, closing, tokens
 
-# Words that read all of a value, and how much of it: a pattern reads a text slower than a comparison does.
-_SCANS = {
-    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "in", "+", "size", "len", "contains", "startsWith"), 1),
-    **dict.fromkeys(("endsWith", "string", "bytes", "int", "double"), 1),
-    "matches": 16,
-}  # fmt: skip
 _CHARS_PER_UNIT = 64  # text that costs as much to read as one value
-_SCANS_FREE = 32  # that often even the largest payload is read in a few milliseconds
+_PATTERN_WEIGHT = 16  # a pattern reads a text slower than a comparison does
+_USES_FREE = 1  # one value can be read once, however large it is: it had to be read to be handed over
 _Path = tuple[str, ...]
 
 
@@ -32,67 +29,112 @@ class TooCostly(Exception):
         self.message, self.hint, self.offset = message, hint, offset
 
 
+class Use(msgspec.Struct, frozen=True):
+    """One place where a value is read: inside how many macros, and how slowly. No path: an item of a macro."""
+
+    path: _Path | None
+    depth: int
+    weight: int
+
+
 class Cost(msgspec.Struct, frozen=True):
-    """What the text of an expression says about its cost; index 0, 1, 2 is how many macros a word stands in."""
+    """What the text of an expression says about its cost. `words` counts those inside no, one and two macros."""
 
     words: tuple[int, int, int]
-    scans: tuple[int, int, int]
-    additions: int  # outside of macros
-    additions_inside: int
+    uses: tuple[Use, ...]
+    additions: int
+    additions_outside: int  # of macros
     macros: int
     builders: int  # how deep `map` and `filter` are nested
+    growth: int  # how often a chain of `map` can repeat what it is given
     literal: int  # items of the longest literal list or object
-    outer: tuple[_Path, ...]  # what the bodies of macros read from outside
+    composes: bool  # whether the result can hold several values that were read
 
     @property
     def is_small(self) -> bool:
         """Whether no data can make this expensive, so that the data need not be looked at."""
-        return self.macros == 0 and self.scans[0] <= _SCANS_FREE
+        light = all(use.weight == 1 for use in self.uses)
+        return self.macros == 0 and len(self.uses) <= _USES_FREE and light and self.additions <= 1 and not self.composes
 
     def reason_against(self, data: Mapping[str, Any]) -> str | None:
         """Why the expression must not be evaluated over this data; None where it may."""
         longest, units = measure(data)
         longest = max(longest, self.literal)
-        growth = (1 + self.additions_inside) ** max(0, self.macros - 1)
+        once, twice = longest, min(limits.EXPRESSION_ITERATIONS_MAX, longest * longest)
         if self.builders:
             items_max = limits.EXPRESSION_ITEMS_MAX if self.builders == 1 else limits.EXPRESSION_ITEMS_NESTED_MAX
-            if longest * (1 + self.additions) * (growth if self.macros > 1 else 1) > items_max:
+            joined = self.additions if self.macros > 1 else self.additions_outside
+            if longest * (1 + joined) > items_max:
                 return f"map and filter take lists of at most {items_max} items here"
-        once, twice = longest, min(limits.EXPRESSION_ITERATIONS_MAX, longest * longest)
         if self.words[1] * once + self.words[2] * twice > limits.EXPRESSION_OPERATIONS_MAX:
             return f"its loops over {longest} items take too many operations"
-        outer = sum(measure(_found(data, path))[1] for path in self.outer)
-        read = (
-            self.scans[0] * units
-            + self.scans[1] * (units + once * outer)
-            + self.scans[2] * (once * units + twice * outer)
-        )
-        if read * growth > limits.EXPRESSION_VOLUME_MAX:
+        # Each name is first taken to be all of the data; only where that is too much are they told apart.
+        reason = self._too_much(lambda _path: units, units, once, twice)
+        if reason is not None and len({use.path for use in self.uses}) > 1:
+            sizes = {use.path: measure(_found(data, use.path))[1] for use in self.uses if use.path is not None}
+            return self._too_much(sizes.__getitem__, units, once, twice)
+        return reason
+
+    def _too_much(self, size: Callable[[_Path], int], units: int, once: int, twice: int) -> str | None:
+        read = made = 0
+        for use in self.uses:
+            if use.path is None:
+                read += use.weight * units * (1 if use.depth == 1 else once)
+                made += units
+            else:
+                seen = size(use.path) * (1, once, twice)[use.depth]
+                read += use.weight * seen
+                made += seen
+        if read * (1 + self.additions) * self.growth > limits.EXPRESSION_VOLUME_MAX:
             return "it would read too much data"
+        if self.composes and made * self.growth > limits.EXPRESSION_RESULT_MAX:
+            return "its result could hold too many values; put lists and objects together outside of `${…}`"
         return None
 
 
 def cost_of(words: Sequence[Token], paths: Iterable[NamePath]) -> Cost:
     depths, variables = _depths(words)
-    counts, scans, additions = [0, 0, 0], [0, 0, 0], [0, 0, 0]
+    counts = [0, 0, 0]
     for word, depth in zip(words, depths, strict=True):
-        if word.kind in ("name", "symbol"):
-            counts[depth] += 1
-            scans[depth] += _SCANS.get(word.text, 0)
-            additions[depth] += word.text == "+"
-    # `a + b + c` copies `a` twice, so the second addition costs more than the first.
-    scans[0] += additions[0] * max(0, additions[0] - 1) // 2
-    inside = {word.start for word, depth in zip(words, depths, strict=True) if depth}
+        counts[depth] += word.kind in ("name", "symbol")
+    places = {word.start: at for at, word in enumerate(words)}
+    uses = []
+    for path in paths:
+        at = places[path.starts[0]]
+        after = _texts(words, at + 2 * len(path.parts) - 1)
+        weight = _PATTERN_WEIGHT if after[:2] == [".", "matches"] or _is_global_pattern(words) else 1
+        is_item = depths[at] > 0 and path.parts[0] in variables
+        uses.append(Use(None if is_item else path.parts, depths[at], weight))
+    macros = [at for at in range(len(words)) if is_macro(words, at)]
     return Cost(
         words=(counts[0], counts[1], counts[2]),
-        scans=(scans[0], scans[1], scans[2]),
-        additions=additions[0],
-        additions_inside=additions[1] + additions[2],
-        macros=sum(is_macro(words, at) for at in range(len(words))),
-        builders=_builder_depth(words),
+        uses=tuple(uses),
+        additions=sum(word.text == "+" for word in words),
+        additions_outside=sum(word.text == "+" and not depth for word, depth in zip(words, depths, strict=True)),
+        macros=len(macros),
+        builders=_builder_depth(words, depths),
+        growth=prod(_repeats(words, at) for at in macros if words[at - 1].text == "map"),
         literal=_longest_literal(words),
-        outer=tuple(path.parts for path in paths if path.starts[0] in inside and path.parts[0] not in variables),
+        composes=any(word.kind == "symbol" and word.text in "[{" for word in words) or bool(macros),
     )
+
+
+def _repeats(words: Sequence[Token], bracket: int) -> int:
+    """How often the body of a macro names its item as a whole: `[x, x]` makes two of one."""
+    end = closing(words, bracket)
+    if end is None or bracket + 1 >= len(words):
+        return 1
+    name = words[bracket + 1].text
+    inside = range(bracket + 2, end)
+    return max(1, sum(words[at].text == name and _texts(words, at + 1)[:1] not in (["."], ["["]) for at in inside))
+
+
+def _is_global_pattern(words: Sequence[Token]) -> bool:
+    return any(word.text == "matches" and _texts(words, at - 1)[:1] != ["."] for at, word in enumerate(words))
+
+
+def _texts(words: Sequence[Token], at: int) -> list[str]:
+    return [word.text for word in words[at : at + 2]] if at >= 0 else []
 
 
 def _depths(words: Sequence[Token]) -> tuple[list[int], set[str]]:
@@ -108,9 +150,8 @@ def _depths(words: Sequence[Token]) -> tuple[list[int], set[str]]:
     return depths, variables
 
 
-def _builder_depth(words: Sequence[Token]) -> int:
+def _builder_depth(words: Sequence[Token], depths: Sequence[int]) -> int:
     """2 where a `map` or `filter` stands inside another macro, 1 where they stand alone."""
-    depths, _ = _depths(words)
     builders = [at for at in range(len(words)) if is_macro(words, at) and words[at - 1].text in LIST_BUILDERS]
     return max((1 + min(1, depths[at]) for at in builders), default=0)
 
@@ -129,10 +170,19 @@ def _longest_literal(words: Sequence[Token]) -> int:
     return longest
 
 
-def refuse_costly(text: str, words: Sequence[Token]) -> None:
+def words_of(text: str) -> tuple[Token, ...]:
+    """The words of a text that is not too long. Raises `TooCostly`."""
     if len(text) > limits.EXPRESSION_CHARS_MAX:
         message = f"The expression has {len(text)} characters; {limits.EXPRESSION_CHARS_MAX} are allowed."
         raise TooCostly(message, "Let an agent work this out and give back the answer.", 0)
+    words = tuple(islice(tokens(text), limits.EXPRESSION_WORDS_MAX + 1))
+    if len(words) > limits.EXPRESSION_WORDS_MAX:
+        message = f"The expression has more than {limits.EXPRESSION_WORDS_MAX} names, values and operators."
+        raise TooCostly(message, "Let an agent work this out and give back the answer.", words[-1].start)
+    return words
+
+
+def refuse_costly(words: Sequence[Token]) -> None:
     brackets: list[bool] = []  # of each open bracket: does it belong to a macro?
     macros = additions = 0
     for at, word in enumerate(words):
@@ -163,21 +213,20 @@ def is_macro(words: Sequence[Token], at: int) -> bool:
 
 def measure(value: Any) -> tuple[int, int]:
     """The length of the longest list or object inside a JSON value, and what all of it costs to read."""
-    longest = units = 0
-    rest = [value]
-    while rest:
-        item = rest.pop()
-        units += 1
-        if isinstance(item, str):
-            units += len(item) // _CHARS_PER_UNIT
-        elif isinstance(item, dict):
-            longest = max(longest, len(item))
-            rest += item.values()
-        elif isinstance(item, list):
-            longest = max(longest, len(item))
-            rest += item
-        if units > limits.EXPRESSION_VOLUME_MAX:
-            break
+    longest, units, rest = 0, 0, [[value]]
+    while rest and units <= limits.EXPRESSION_VOLUME_MAX:
+        items: Any = rest.pop()
+        units += len(items)
+        for item in items:
+            kind = type(item)
+            if kind is str:
+                units += len(item) // _CHARS_PER_UNIT
+            elif kind is dict:
+                longest = max(longest, len(item))
+                rest.append(item.values())
+            elif kind is list:
+                longest = max(longest, len(item))
+                rest.append(item)
     return longest, units
 
 

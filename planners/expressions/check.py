@@ -10,11 +10,11 @@ from itertools import pairwise
 
 from agentflow import limits
 from agentflow.workflow.suggest import did_you_mean
-from planners.expressions.bounds import TooCostly, is_macro, refuse_costly
+from planners.expressions.bounds import TooCostly, is_macro, refuse_costly, words_of
 from planners.expressions.dialect import left_out
 from planners.expressions.engine import DYN, Engine, Refusal, overload
 from planners.expressions.faults import Fault as Fault
-from planners.expressions.lexer import MACROS, NamePath, Token, name_paths, tokens
+from planners.expressions.lexer import MACROS, NamePath, Token, name_paths
 from planners.expressions.scope import RESERVED, Scope
 
 _FUNCTIONS = (
@@ -35,13 +35,13 @@ class Checked:
 
 
 def check(text: str, scope: Scope, engine: Engine) -> Checked:
-    words = tuple(tokens(text))
+    try:
+        words = words_of(text)
+        refuse_costly(words)
+    except TooCostly as refused:
+        return Checked((), (Fault(refused.message, refused.hint, refused.offset),))
     if not words:
         return Checked(words, (Fault("The expression is empty.", "Write a CEL expression."),))
-    try:
-        refuse_costly(text, words)
-    except TooCostly as refused:
-        return Checked(words, (Fault(refused.message, refused.hint, refused.offset),))
     # What is left out here may stop an engine's parser in a place of its own; only ours is the same for all.
     unsupported = tuple(left_out(words))
     if unsupported:

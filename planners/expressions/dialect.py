@@ -7,6 +7,7 @@ patterns that are not written out (a pattern from data cannot be checked).
 
 from collections.abc import Iterator, Sequence
 
+from agentflow import limits
 from planners.expressions.faults import Fault
 from planners.expressions.lexer import Token, closing, is_field
 from planners.expressions.literals import BadLiteral, number, text_or_bytes
@@ -84,6 +85,10 @@ def _bad_pattern(words: Sequence[Token], bracket: int, *, member: bool) -> Itera
     if pattern.kind != "string" or _text(words, end - 2) != before or pattern.text[:1] in "bB":
         hint = "Write it in quotes; to compare with a value use contains(), startsWith() or endsWith()."
         yield Fault("The pattern of `matches` must be written out.", hint, words[bracket].start)
+        return
+    if len(pattern.text) > limits.EXPRESSION_PATTERN_CHARS_MAX:
+        hint = f"{limits.EXPRESSION_PATTERN_CHARS_MAX} characters are allowed."
+        yield Fault("The pattern is too long.", hint, pattern.start)
         return
     try:
         refuse_bad(str(text_or_bytes(pattern.text)))

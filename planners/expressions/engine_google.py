@@ -94,8 +94,8 @@ def _key_order(key: Any) -> tuple[str, Any]:
     return (type(key).__name__, key)
 
 
-# `len` is only declared, to be checked: the text that is evaluated says `size`.
-_FUNCTIONS = [_sized("len"), _walking()]
+# `len` is only declared, to be checked: the text that is evaluated says `size`. `walked_` is for our own texts only.
+_FUNCTIONS = {False: [_sized("len")], True: [_sized("len"), _walking()]}
 
 
 class CompiledText:
@@ -138,37 +138,38 @@ def _plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _environment(variables: tuple[tuple[str, str], ...]) -> Any:
+def _environment(variables: tuple[tuple[str, str], ...], *, walking: bool = False) -> Any:
     """Kept, because the first use of an environment costs twenty times what the next ones do (400 µs to 25)."""
-    return cel.NewEnv(variables={name: cel.Type(kind) for name, kind in variables}, functions=_FUNCTIONS)
+    return cel.NewEnv(variables={name: cel.Type(kind) for name, kind in variables}, functions=_FUNCTIONS[walking])
 
 
 def compile_text(text: str, variables: Mapping[str, str]) -> CompiledText | list[Refusal]:
-    environment = _environment(tuple(sorted(variables.items())))
-    result = _compiled(environment, text)
+    declared = tuple(sorted(variables.items()))
+    result = _compiled(declared, text)
     if isinstance(result, list) and any(_NO_RANGE in refusal.subject for refusal in result):
         # The checker forgets that an item of something dynamic is dynamic too; `dyn(…)` around it reminds it.
         reminded, marks = _wrapped(text, MACROS, "dyn")
-        result = _compiled(environment, reminded)
+        result = _compiled(declared, reminded)
         if isinstance(result, list):
             return [replace(refusal, offset=_before(marks, refusal.offset)) for refusal in result]
     return result
 
 
-def _compiled(environment: Any, text: str) -> CompiledText | list[Refusal]:
+def _compiled(declared: tuple[tuple[str, str], ...], text: str) -> CompiledText | list[Refusal]:
     try:
-        expression = environment.compile(text)
+        expression = _environment(declared).compile(text)
         kind = _type_name(expression)
         if ".map" in text or ".filter" in text:
-            expression = environment.compile(_wrapped(text, LIST_BUILDERS, _WALK)[0])
+            expression = _environment(declared, walking=True).compile(_wrapped(text, LIST_BUILDERS, _WALK)[0])
         return CompiledText(expression, kind)
     except RuntimeError as error:
+        words = list(tokens(text))
         found = [
-            _refusal(text, message, offset_of(text, max(0, int(line)), max(0, int(column))))
+            _refusal(text, words, message, offset_of(text, max(0, int(line)), max(0, int(column))))
             for line, column, message in _ERROR.findall(str(error))
             if "*error*" not in message and "<<nil>>" not in message  # these follow from another
         ]
-        return found or [_refusal(text, str(error), 0)]
+        return found or [_refusal(text, words, str(error), 0)]
 
 
 def _type_name(expression: Any) -> str:
@@ -206,12 +207,12 @@ def _before(marks: Sequence[tuple[int, str]], offset: int) -> int:
     return offset
 
 
-def _refusal(text: str, message: str, offset: int) -> Refusal:
+def _refusal(text: str, words: Sequence[Token], message: str, offset: int) -> Refusal:
     if found := _UNDECLARED.match(message):
         if text[offset : offset + 1] == "(":
             return Refusal("function", found[1], offset)
         root = found[1].split(".")[0]
-        return Refusal("name", root, _name_start(list(tokens(text)), root, offset))
+        return Refusal("name", root, _name_start(words, root, offset))
     if found := _OVERLOAD.match(message):
         operator, operands = found[1], _shown(found[2])
         if operator == "_?_:_" and text[offset : offset + 1] != "?" and (test := _TEST.fullmatch(operands)):

@@ -10,12 +10,13 @@ from typing import Any
 from agentflow.contracts.claims import ValueLost, revealed
 from agentflow.contracts.step import StepFault
 from agentflow.workflow.suggest import did_you_mean
+from planners.expressions.bounds import TooCostly, words_of
 from planners.expressions.check import Checked
 from planners.expressions.engine import DYN
 from planners.expressions.expression import Expression
 from planners.expressions.faults import Fault
 from planners.expressions.jsonpath_query import BadPath, Exhausted, Query, parse_query
-from planners.expressions.lexer import tokens
+from planners.expressions.lexer import Token
 from planners.expressions.reading import MISSING, Reader, Wanted, reader
 from planners.expressions.scope import RESERVED, Facts, Scope
 
@@ -66,10 +67,11 @@ class PathExpression(Expression):
 
 
 def compile_path(text: str, scope: Scope) -> tuple[PathExpression | None, Checked]:
-    words = tuple(tokens(text))
+    words: tuple[Token, ...] = ()
     try:
+        words = words_of(text)
         query = parse_query(text)
-    except BadPath as bad:
+    except (BadPath, TooCostly) as bad:
         return None, Checked(words, (Fault(bad.message, bad.hint, bad.offset),))
     faults = _unknown_names(query, scope)
     if faults:

@@ -86,9 +86,6 @@ def parse_query(text: str) -> Query:
     """Raises `BadPath`."""
     written = text.strip()
     before = len(text) - len(text.lstrip())
-    if len(text) > limits.EXPRESSION_CHARS_MAX:
-        message = f"The expression has {len(text)} characters; {limits.EXPRESSION_CHARS_MAX} are allowed."
-        raise BadPath(message, "Let an agent work this out and give back the answer.", 0)
     if _depth(written) > _BRACKETS_MAX:
         raise BadPath("The path is nested too deeply.", "Split it.", before)
     try:

@@ -5,6 +5,7 @@ replaced by a plain one of the same length, so that every place stays what it wa
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -33,8 +34,9 @@ class Refused(Exception):
         self.refusal = refusal
 
 
+@lru_cache(maxsize=64)
 def parse(text: str) -> Node:
-    """Raises `Refused`."""
+    """Raises `Refused`. Kept for a while: a text is checked, perhaps twice, and then compiled."""
     words = list(tokens(text))
     if _brackets(words) > DEPTH_MAX:
         raise Refused(Refusal("nested", "", 0))
