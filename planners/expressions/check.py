@@ -16,6 +16,7 @@ from planners.expressions.engine import DYN, Engine, Refusal, overload
 from planners.expressions.faults import Fault as Fault
 from planners.expressions.lexer import MACROS, NamePath, Token, name_paths
 from planners.expressions.scope import RESERVED, Scope
+from planners.expressions.walks import Walks
 
 _FUNCTIONS = (
     "size", "len", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string",
@@ -65,11 +66,29 @@ class _Checker:
         macro_names = {
             self._words[at + 1].text for at in range(len(self._words) - 1) if is_macro(self._words, at)
         }  # fmt: skip
+        walks = Walks(self._words, self._paths)
         for path in self._paths:
-            self._declare(path, hidden=path.parts[0] in macro_names)
+            walked = walks.walked_by(path)
+            if walked is not None:
+                self._check_item(path, walks)
+            else:
+                self._declare(path, hidden=path.parts[0] in macro_names)
         kind = self._compile()
         roots = frozenset(name for name in self._declared if "." not in name)
         return Checked(self._words, tuple(sorted(self._faults, key=lambda fault: fault.offset)), kind, roots)
+
+    def _check_item(self, path: NamePath, walks: Walks) -> None:
+        """The item of a macro has no type to the engine; that it lacks a field can be said all the same."""
+        shape = walks.shape_of_root(path, self._scope)
+        for depth in range(1, len(path.parts)):
+            if shape is None:
+                return
+            known, part = shape.fields.get(path.parts[depth]), path.parts[depth]
+            if known is None and shape.closed and len(self._faults) < limits.PROBLEMS_SHOWN_MAX:
+                hint = did_you_mean(part, shape.fields, kind="fields")
+                where = ".".join(path.parts[:depth])
+                self._faults.append(Fault(f"`{where}` has no field `{part}`.", hint, path.starts[depth]))
+            shape = known
 
     def _declare(self, path: NamePath, *, hidden: bool) -> None:
         """Declare what is known along a path; say so where a closed shape has no such field."""
