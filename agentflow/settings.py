@@ -150,6 +150,15 @@ def _keys_file(path: Path) -> Path:
     return path
 
 
+def _networks(ranges: str) -> str:
+    for text in filter(None, ranges.split(",")):
+        try:
+            ipaddress.ip_network(text.strip())
+        except ValueError:
+            _refuse(f"`{text}` is not a range of addresses", "For example 10.0.0.0/8,192.168.0.0/16.")
+    return ranges
+
+
 def _host_of(url: str) -> str | None:
     try:
         parts = urlsplit(url)
@@ -245,6 +254,12 @@ class Settings(BaseModel):
 
     docker_host: str = "unix:///var/run/docker.sock"
     """The Docker daemon that runs tools."""
+
+    egress_private: Annotated[str, AfterValidator(_networks)] = ""
+    """Internal networks that tools may reach by a granted name, separated by commas; by default none."""
+
+    secrets_dir: Path | None = None
+    """A folder with one file per secret, which the egress proxy puts into requests of tools that may use it."""
 
     agents_file: Path | None = None
     """The file that names the agents a worker hosts."""

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from agentflow import limits
 from agentflow.contracts.step import TOOLS_AGENT
 from agentflow.errors import Invalid, Problem
+from agentflow.tools.definition import CredentialUse
 from agentflow.workflow import document
 from agentflow.workflow.model import AgentName, Timeout, ToolName
 from agentflow.workflow.source_map import Document, path_text
@@ -148,6 +149,23 @@ _POLICIES: dict[str | int, type[BaseModel]] = {
     "circuit": CircuitSpec,
 }
 
+
+class BuiltinToolSpec(_Guarded):
+    """One of AgentFlow's own tools, with what this worker grants it beyond what it needs anyway."""
+
+    type: Literal["builtin"]
+    permissions: list[str] = []
+    credentials: list[CredentialUse] = []
+
+
+class RegisteredTools(_Strict):
+    """What tools from the registry may ask for on this worker. Whoever may push a tool gets no more than this."""
+
+    allow: list[str] = ["network.http:*", "fs.tmp", "fs.workspace"]
+    deny: list[str] = []
+
+
+HostedToolSpec = Annotated[ToolSpec | BuiltinToolSpec, Field(discriminator="type")]
 AgentSpec = Annotated[FunctionAgentSpec | HttpAgentSpec, Field(discriminator="type")]
 
 
@@ -155,7 +173,8 @@ class AgentsFile(_Strict):
     apiVersion: Literal["agentflow/v1"]  # noqa: N815 - the file's own word
     kind: Literal["Agents"]
     agents: dict[Annotated[AgentName, AfterValidator(_not_built_in)], AgentSpec] = {}
-    tools: dict[ToolName, ToolSpec] = {}
+    tools: dict[ToolName, HostedToolSpec] = {}
+    registered_tools: RegisteredTools | None = None
 
 
 def read_agents_file(path: Path) -> AgentsFile:
@@ -196,10 +215,12 @@ def _problem(read: Document, fault: ErrorDetails) -> Problem:
             place = read.key_position(location)
             message, hint = f"`{last}` is not a key of this.", did_you_mean(str(last), _keys(location), kind="keys")
         case "union_tag_not_found":
-            message, hint = "`type` is missing.", "Write `type: function` or `type: http`."
+            choices = "builtin" if location[:1] == ("tools",) else "http"
+            message, hint = "`type` is missing.", f"Write `type: function` or `type: {choices}`."
         case "union_tag_invalid":
             place = read.position((*location, "type"))
-            message, hint = f"`{context['tag']}` is not a type of agent.", "Write `function` or `http`."
+            what, choices = ("tool", "builtin") if location[:1] == ("tools",) else ("agent", "http")
+            message, hint = f"`{context['tag']}` is not a type of {what}.", f"Write `function` or `{choices}`."
         case "dict_type" | "model_type":
             message, hint = "This must be a mapping.", "Write `key: value` lines here."
         case _:
@@ -215,7 +236,7 @@ def _keys(location: Location) -> list[str]:
         case ("agents", _, _):
             return [*HttpAgentSpec.model_fields, "call"]
         case ("tools", _, _):
-            return list(ToolSpec.model_fields)
+            return [*ToolSpec.model_fields, *BuiltinToolSpec.model_fields]
         case _:
             return list(AgentsFile.model_fields)
 

@@ -4,7 +4,7 @@ The only file here that knows settings and adapters together; leaving the block 
 """
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,26 +16,27 @@ import structlog
 from agentflow import limits
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.artifacts.opening import open_artifacts
+from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.clock import Clock, SystemClock
 from agentflow.contracts.step import TOOLS_AGENT
 from agentflow.errors import Rejected
 from agentflow.ids import AgentName, UlidSource
+from agentflow.ports import MessageBus
 from agentflow.settings import Settings
-from sandbox.policy import MIB, ToolNeeds, compile_profile
-from sandbox.runner import DockerOptions, Sandbox, open_sandbox
+from sandbox.policy import MIB
+from sandbox.runner import DockerOptions, open_sandbox
 from worker.agents.agent import Agent
 from worker.agents.function import FunctionAgent
 from worker.agents.hooks import AgentLife, HookedAgent, has_hooks
 from worker.agents.http import HttpAgent
 from worker.agents.loading import AgentNotImportable, UnloadedAgent, load
-from worker.agents.tools import HostedTool, ToolsAgent
 from worker.agents_file import (
     AgentsFile,
     AgentSpec,
     FunctionAgentSpec,
+    HostedToolSpec,
     HttpAgentSpec,
-    ToolSpec,
     read_agents_file,
 )
 from worker.health import health_pages
@@ -47,6 +48,11 @@ from worker.policies.rate import RateRules
 from worker.reporter import Reporter
 from worker.runtime import Runtime
 from worker.spool import open_spool
+from worker.tools.agent import ToolsAgent
+from worker.tools.definitions import Definitions
+from worker.tools.opening import open_egress, open_tools
+from worker.tools.records import ToolRecords
+from worker.tools.testing import answer_tests
 
 log = structlog.get_logger(__name__)
 
@@ -78,11 +84,12 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     clock = SystemClock()
     ids = UlidSource(clock.now_ms)
     worker_id = ids.worker()
-    docker = DockerOptions(host=settings.docker_host, image=settings.sandbox_image)
-    hosted = await hosted_agents(settings.agents_file, sandbox_backend=settings.sandbox, clock=clock, docker=docker)
+    footing = ToolFooting(settings, ToolRecords(ids=ids, clock=clock, worker=worker_id), clock)
+    hosted = await hosted_agents(settings.agents_file, footing, clock=clock)
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
     values = LargeValues(ClaimCheck(await open_artifacts(settings.artifacts_url, settings.key_ring())))
     async with jetstream(settings.nats_url, name=worker_id, replicas=settings.nats_replicas) as bus:
+        await footing.connect(bus)
         reporter = Reporter(bus=bus, clock=clock, spool=spool)
         mailboxes = [
             Mailbox(
@@ -112,17 +119,51 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
             yield runtime
 
 
-async def hosted_agents(
-    path: Path | None, *, sandbox_backend: str, clock: Clock, docker: DockerOptions | None = None
-) -> dict[AgentName, Hosted]:
+class ToolFooting:
+    """What the tools of this worker stand on; they are made before the bus is there, and connected to it once it is."""
+
+    def __init__(self, settings: Settings, records: ToolRecords, clock: Clock) -> None:
+        self._settings = settings
+        self._records = records
+        self._clock = clock
+        self._definitions = Definitions()
+        self._agent: ToolsAgent | None = None
+
+    async def tools(self, file: AgentsFile, folder: str) -> ToolsAgent:
+        settings = self._settings
+        docker = DockerOptions(host=settings.docker_host, image=settings.sandbox_image)
+        egress = open_egress(
+            private=settings.egress_private, own="", secrets=settings.secrets_dir, records=self._records
+        )
+        self._agent = open_tools(
+            file.tools,
+            registered=file.registered_tools,
+            folder=folder,
+            sandbox=await open_sandbox(settings.sandbox, docker=docker),
+            egress=egress,
+            records=self._records,
+            definitions=self._definitions,
+            workspaces=settings.home.resolve() / "workspaces",
+            clock=self._clock,
+        )
+        return self._agent
+
+    async def connect(self, bus: MessageBus) -> None:
+        if self._agent is not None:
+            self._records.publish_to(bus)
+            self._definitions.ask(bus)
+            await bus.answer(subjects.TOOL_TESTS, answer_tests(self._agent), group="tools")
+
+
+async def hosted_agents(path: Path | None, footing: ToolFooting, *, clock: Clock) -> dict[AgentName, Hosted]:
     """Installed agents, and those of the agents file, which wins where both use a name."""
     hosted = _installed()
     if path is not None:
         file = read_agents_file(path)
         folder = _importable(path)
         hosted.update(_from_file(file, clock))
-        if file.tools:
-            tools = await _tools(file.tools, folder, await open_sandbox(sandbox_backend, docker=docker))
+        if file.tools or file.registered_tools is not None:
+            tools = await footing.tools(file, folder)
             guards = {name: guard for name, spec in file.tools.items() if (guard := _guard(name, spec, clock))}
             hosted[TOOLS_AGENT] = Hosted(GuardedAgent(tools, None, tools=guards), _TOOL_CONCURRENCY)
     if not hosted:
@@ -180,7 +221,7 @@ def _python_agent(name: str, call: str, concurrency: int) -> Agent:
     return FunctionAgent(name, found, concurrency=concurrency)
 
 
-def _guard(name: str, spec: AgentSpec | ToolSpec, clock: Clock) -> Guard | None:
+def _guard(name: str, spec: AgentSpec | HostedToolSpec, clock: Clock) -> Guard | None:
     """None where the file asks for nothing: a call then costs nothing more."""
     retry, rate, circuit = spec.retry, spec.rate_limit, spec.circuit
     policy = Policy(
@@ -194,18 +235,3 @@ def _guard(name: str, spec: AgentSpec | ToolSpec, clock: Clock) -> Guard | None:
         bulkhead=spec.bulkhead,
     )
     return None if policy.is_empty else Guard(name, policy, clock=clock)
-
-
-async def _tools(specs: Mapping[str, ToolSpec], folder: str, sandbox: Sandbox) -> ToolsAgent:
-    tools = {}
-    for name, spec in specs.items():
-        needs = ToolNeeds(
-            name=name,
-            timeout_s=spec.timeout / 1000,
-            memory_bytes=spec.memory_mb * MIB,
-            permissions=tuple(spec.permissions),
-            environment=spec.environment,
-        )
-        profile = compile_profile(needs, backend=sandbox.backend, isolation=sandbox.isolation, folder=folder)
-        tools[name] = HostedTool(spec.call, (folder,), profile)
-    return ToolsAgent(tools, sandbox=sandbox)

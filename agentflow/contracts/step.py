@@ -38,6 +38,8 @@ class StepRequest(msgspec.Struct, frozen=True):
     effect_key: str
     tool: str | None = None
     claims: tuple[Claimed, ...] = ()  # of `input`: what is too large to travel
+    # The definition of the tool that the execution is pinned to; None for what only the worker knows.
+    tool_digest: str | None = None
     v: Literal[1] = 1
 
 

@@ -13,13 +13,14 @@ from agentflow.contracts.step import StepFault
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
 
 
-class WorkflowRef(msgspec.Struct, frozen=True):
-    """The one definition an execution is pinned to, by content."""
+class WorkflowRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The one definition an execution is pinned to, by content; and by content, too, the registered tools it names."""
 
     id: WorkflowId
     name: str
     version: str
     digest: str
+    tools: dict[str, str] = {}
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -53,6 +53,7 @@ class Outbound:
             effect_key=f"{state.tenant}/{state.execution}/{command.path}",
             tool=command.tool,
             claims=tuple(claims),
+            tool_digest=workflow.tools.get(command.tool or ""),
         )
         dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
         try:

@@ -99,7 +99,7 @@ class EgressProxy:
         self._upstream = upstream
         self._terminator = terminator
         self._record = record
-        self._secret_of = secret_of
+        self.secret_of = secret_of
         self._now_ms = now_ms
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ class EgressProxy:
             allowed,
             upstream=self._upstream,
             record=self._record,
-            secret_of=self._secret_of,
+            secret_of=self.secret_of,
             now_ms=self._now_ms,
             terminator=self._terminator,
         )

@@ -6,17 +6,23 @@ from pathlib import Path
 
 from agentflow.clock import SystemClock
 from agentflow.contracts.step import StepRequest
+from agentflow.ids import UlidSource
+from agentflow.settings import Settings
 from worker.agents.agent import StepContext
-from worker.wiring import hosted_agents
+from worker.tools.records import ToolRecords
+from worker.wiring import ToolFooting, hosted_agents
 
 
 def first_ticket() -> str:
     return json.loads(Path("templates/support/tickets.json").read_bytes())[0]["input"]["ticket"]
 
 
-async def test_the_templates_search_finds_its_articles_from_inside_the_sandbox(monkeypatch):
+async def test_the_templates_search_finds_its_articles_from_inside_the_sandbox(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path])
-    hosted = await hosted_agents(Path("templates/support/agents.yaml"), sandbox_backend="process", clock=SystemClock())
+    clock = SystemClock()
+    records = ToolRecords(ids=UlidSource(clock.now_ms), clock=clock, worker="wrk_1")
+    footing = ToolFooting(Settings(home=tmp_path), records, clock)
+    hosted = await hosted_agents(Path("templates/support/agents.yaml"), footing, clock=clock)
     request = StepRequest(
         "exec_1",
         "support",
