@@ -34,15 +34,18 @@ class _Reader:
 
     def subtrees(self, value: Any, path: Path) -> dict[str, Subtree]:
         if not isinstance(value, dict):
-            self._report(path, f"`{path_text(path)}` must be a mapping of names to trees, not {kind_of(value)}.")
+            self._report(
+                path,
+                f"`{path_text(path)}` must be a mapping of names to trees, not {kind_of(value)}.",
+                "Write `name: {tree: …}`.",
+            )
             return {}
         found = {}
         for name, written in value.items():
             place = (*path, name)
             self._name(name, place)
             part = self._part(SubtreePart, written, place)
-            raw = written.get("tree") if isinstance(written, dict) else None
-            root = self.node(raw, (*place, "tree")) if raw is not None else None
+            root = self._node_at("tree", written, place)
             if part is not None and root is not None:
                 found[name] = Subtree(tuple(part.params), root)
         return found
@@ -66,6 +69,10 @@ class _Reader:
             self._report((*path, extra), message, "Put each in a node of its own.", key=True)
         return self._of_kind(known[0], value[known[0]], (*path, known[0])) if known else None
 
+    def _node_at(self, key: str, value: Any, path: Path) -> TreeNode | None:
+        """The node under a key. Where the key is missing, that has been told already."""
+        return self.node(value[key], (*path, key)) if isinstance(value, dict) and key in value else None
+
     def _of_kind(self, name: str, value: Any, path: Path) -> TreeNode | None:
         kind = KINDS[name]
         short = _is_short(kind, value)
@@ -74,7 +81,7 @@ class _Reader:
         )
         options: dict[str, Any] = {str(kind.short): value} if short else value if isinstance(value, dict) else {}
         place = path if short else (*path, str(kind.children))
-        children, branches = self._below(name, options.get(str(kind.children)), place)
+        children, branches = self._below(name, options[kind.children], place) if kind.children in options else ((), ())
         if part is None or (kind.children is not None and not children):
             return None
         return TreeNode(name, part, path, short, children, branches)
@@ -83,8 +90,6 @@ class _Reader:
         self, name: str, value: Any, path: Path
     ) -> tuple[tuple[TreeNode, ...], tuple[tuple[Path, str | None], ...]]:
         """The children that stand at `path` as far as they could be read, and the branches they hang from."""
-        if value is None or KINDS[name].children is None:
-            return (), ()
         if KINDS[name].children == "do":
             child = self.node(value, path)
             return ((), ()) if child is None else ((child,), ())
@@ -102,8 +107,7 @@ class _Reader:
         for at, item in enumerate(value):
             place = (*path, at)
             part = self._part(Branch, item, place)
-            raw = item.get("do") if isinstance(item, dict) else None
-            child = self.node(raw, (*place, "do")) if raw is not None else None
+            child = self._node_at("do", item, place)
             if part is not None and child is not None:
                 children.append(child)
                 branches.append((place, part.when))
@@ -127,7 +131,7 @@ class _Reader:
             fault = error.errors(include_url=False)[0]
             self._report(path, fault["ctx"]["message"], fault["ctx"]["hint"], key=True)
 
-    def _report(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
+    def _report(self, path: Path, message: str, hint: str, *, key: bool = False) -> None:
         place = self._document.key_position(path) if key else self._document.position(path)
         self.problems.append(Problem(message, hint, *place, path_text(path)))
 

@@ -11,7 +11,7 @@ from itertools import islice
 from agentflow import limits
 from agentflow.errors import Problem
 from agentflow.workflow.source_map import Document, Path, path_text
-from agentflow.workflow.suggest import did_you_mean
+from agentflow.workflow.suggest import closest, did_you_mean
 from agentflow.workflow.tree import Action, Composite, Parallel, Subtree, SubtreeUse, Tree, TreeNode
 
 _SUBTREES: Path = ("spec", "subtrees")
@@ -159,7 +159,10 @@ class _Judge:
                 yield self._at_key((*node.path, "with", extra), message, hint)
 
     def unused_subtrees(self) -> Iterator[Problem]:
-        used = {node.part.use for node in self._nodes if isinstance(node.part, SubtreeUse)}
+        # A name that is misspelt is judged as if it were spelt right, so one slip gives one problem.
+        used = {
+            closest(node.part.use, self._tree.subtrees) for node in self._nodes if isinstance(node.part, SubtreeUse)
+        }
         for name in self._tree.subtrees:
             if name not in used:
                 hint = f"Use it with `subtree: {name}`, or remove it."
