@@ -65,6 +65,7 @@ WAIT_S_MAX = 300  # longest a caller may hold a request open
 
 # Rhythm.
 ACK_WAIT_S = 30  # after this much silence JetStream gives a step to another worker
+SHARD_ACK_WAIT_S = 5  # a result that an owner took and did not commit goes to the next owner after this
 PROGRESS_S = ACK_WAIT_S / 3  # a running step says so three times in that span
 DEDUP_WINDOW_S = 120
 BUS_CONFIRM_S = 5.0  # a confirmed publish outlives a restart of NATS; well inside the de-duplication window
@@ -93,6 +94,7 @@ DAYS_LOCK_WAIT_S = 1.0  # making or dropping a day gives way to work and is trie
 STATE_SNAPSHOT_EVENTS = 200  # an execution is taken up from its newest snapshot and at most about this many events
 STATE_SNAPSHOT_BYTES = 256 * 1024  # a packed state above a multiple of this is stored that many times less often
 RECOVER_AT_ONCE = 500  # executions that a new owner reads in one query
+HOP_S = 30.0  # how long a replica looks for the owner of a shard before its caller is told to try again
 LEASE_S = 10.0  # a shard whose owner has been silent for this long may be taken over
 PROGRAMS_CACHED_MAX = 512  # compiled workflows kept ready; a missing one costs one query and one compilation
 NEWEST_VERSION_KNOWN_S = 1.0  # a version registered by another replica is the newest here after this at the latest

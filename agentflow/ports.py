@@ -61,6 +61,7 @@ class ShardLost(Conflict):
             f"The lease on {named} has passed to another control plane.",
             hint="Nothing of this batch was written. Whoever holds the lease now goes on with the work.",
         )
+        self.shards = tuple(shards)
 
 
 class Delivery(Protocol):

@@ -12,7 +12,6 @@ from agentflow.clock import SystemClock
 from agentflow.ids import UlidSource
 from agentflow.settings import Settings
 from control_plane.orchestrator.orchestrator import Orchestrator
-from control_plane.orchestrator.tenure import holding
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.workflows import WorkflowRegistry
 from control_plane.service import ControlPlane
@@ -45,35 +44,30 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}
 
-        leases = SqlShardLeases(db)
-        async with (
-            days_made(db, clock),
-            holding(
-                leases, shards=settings.shards, holder=ids.server(), lease_s=settings.lease_s, clock=clock
-            ) as epochs,
-        ):
-            orchestrator = Orchestrator(
-                store=store,
-                bus=bus,
-                program_of=registry.program,
-                resolve=registry.resolve,
-                clock=clock,
-                ids=ids,
-                chance=random.random,
-                shards=settings.shards,
-                epochs=epochs,
-                ack_wait_s=settings.ack_wait_s,
-                resend_after_s=settings.resend_after_s,
+        orchestrator = Orchestrator(
+            store=store,
+            bus=bus,
+            program_of=registry.program,
+            resolve=registry.resolve,
+            clock=clock,
+            ids=ids,
+            chance=random.random,
+            shards=settings.shards,
+            leases=SqlShardLeases(db),
+            replica=ids.server(),
+            lease_s=settings.lease_s,
+            alone=db.engine == "sqlite",
+            resend_after_s=settings.resend_after_s,
+            claims=claims,
+        )
+        async with days_made(db, clock), orchestrator.running():
+            yield ControlPlane(
+                registry=registry,
+                orchestrator=orchestrator,
+                executions=SqlExecutions(db),
+                events=store,
+                agents=agents,
                 claims=claims,
+                parts_ready=parts_ready,
+                new_request_id=ids.ulid,
             )
-            async with orchestrator.running():
-                yield ControlPlane(
-                    registry=registry,
-                    orchestrator=orchestrator,
-                    executions=SqlExecutions(db),
-                    events=store,
-                    agents=agents,
-                    claims=claims,
-                    parts_ready=parts_ready,
-                    new_request_id=ids.ulid,
-                )

@@ -62,6 +62,11 @@ def workflow_in(workflow: str, shard: int) -> str:
     return f"workflows.{_workflow_token(workflow)}.in.{shard}"
 
 
+def shard_feed(shard: int) -> str:
+    """Committed events of every workflow in a shard; `listen` there."""
+    return f"workflows.*.out.{shard}"
+
+
 def workflow_out(workflow: str, shard: int) -> str:
     """Committed events, for live feeds and replay."""
     return f"workflows.{_workflow_token(workflow)}.out.{shard}"
@@ -86,12 +91,12 @@ def agent_mailbox(agent: AgentName, *, concurrency: int, ack_wait_s: float = lim
     )
 
 
-def shard_inbox(*, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
-    """What reaches the orchestrator. One consumer for all shards while one process owns them all."""
+def shard_inbox(shard: int, *, ack_wait_s: float = limits.SHARD_ACK_WAIT_S) -> Consumer:
+    """What reaches the owner of a shard; the next owner goes on with the same consumer."""
     return Consumer(
         stream=MESSAGES,
-        name="orchestrator",
-        subjects=(ALL_WORKFLOWS_IN,),
+        name=f"shard_{shard}",
+        subjects=(f"workflows.*.in.{shard}",),
         in_flight_max=limits.INBOX_IN_FLIGHT_MAX,
         ack_wait_s=ack_wait_s,
     )

@@ -16,18 +16,21 @@ from agentflow.execution.messages import Cancel, ChildEnded, Stamp, Start
 from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import ExecutionId, StepPath, TenantId, derived_execution
 from agentflow.limits import CHILD_DEPTH_MAX
-from agentflow.ports import Shelf
-from control_plane.orchestrator.inbox import Arrival, Inbox
+from agentflow.ports import ShardLost, Shelf
+from control_plane.orchestrator.inbox import Arrival
 
 # Which version a name and a constraint mean now, once its input is proven good, and how long it may take.
 Resolve = Callable[[TenantId, str, str, Any], Awaitable[tuple[WorkflowRef, int | None]]]
 
+# Puts a message where its execution is decided: here, or on the replica that owns its shard.
+Post = Callable[[TenantId, Arrival], None]
+
 
 class Children:
     def __init__(
-        self, *, inbox: Inbox, stamp: Callable[[], Stamp], resolve: Resolve, claims: ClaimCheck | None = None
+        self, *, post: Post, stamp: Callable[[], Stamp], resolve: Resolve, claims: ClaimCheck | None = None
     ) -> None:
-        self._inbox = inbox
+        self._post = post
         self._stamp = stamp
         self._resolve = resolve
         self._claims = claims
@@ -42,7 +45,7 @@ class Children:
             workflow, timeout_ms = await self._resolve(parent.tenant, command.workflow, command.version, given)
         except Rejected as error:
             fault = StepFault("child_not_started", error.message)
-            self._tell(parent.execution, command.path, None, fault, refused=refused)
+            self._tell(parent.tenant, parent.execution, command.path, None, fault, refused=refused)
             return
         except Unavailable:
             refused()
@@ -62,7 +65,7 @@ class Children:
             if state.ended:
                 self.report(state, refused=refused)
 
-        self._inbox.put(Arrival(child.execution, child, settled, lambda _: refused()))
+        self._post(parent.tenant, Arrival(child.execution, child, settled, lambda _: refused(), again=True))
 
     async def _given(self, parent: ExecutionState, command: StartChild) -> Any:
         """The input as its schema sees it. What is too large for a message is from now on the child's own, too."""
@@ -77,7 +80,7 @@ class Children:
         child = child_id(parent, command.path)
         reason = "The execution that started it no longer wants it."
         message = Cancel(self._stamp(), f"{parent.execution}/{command.path}", reason)
-        self._inbox.put(Arrival(child, message, lambda _: None, lambda _: None))
+        self._post(parent.tenant, Arrival(child, message, lambda _: None, lambda _: None))
 
     def report(self, child: ExecutionState, *, refused: Callable[[], None]) -> None:
         if child.parent is None:
@@ -85,10 +88,11 @@ class Children:
         fault = child.fault
         if fault is None and child.status is not Status.COMPLETED:
             fault = StepFault("child_ended", f"The child execution is {child.status}.")
-        self._tell(child.parent.execution, child.parent.path, child.output, fault, refused=refused)
+        self._tell(child.tenant, child.parent.execution, child.parent.path, child.output, fault, refused=refused)
 
     def _tell(
         self,
+        tenant: TenantId,
         parent: ExecutionId,
         path: StepPath,
         output: Any,
@@ -99,10 +103,10 @@ class Children:
         message = ChildEnded(self._stamp(), path, output, fault)
 
         def not_taken(error: AgentFlowError) -> None:
-            if error.retryable:
+            if error.retryable or isinstance(error, ShardLost):
                 refused()
 
-        self._inbox.put(Arrival(parent, message, lambda _: None, not_taken))
+        self._post(tenant, Arrival(parent, message, lambda _: None, not_taken))
 
 
 class _TooDeep(Rejected):

@@ -4,7 +4,7 @@ The only code that changes an execution. Memory is replaced only after the commi
 outcome is unknown, memory of the executions in it is dropped and the next message reads the database again.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,7 +18,7 @@ from agentflow.execution.messages import Start
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
-from agentflow.ports import EventStore, NewEvents, Shelf
+from agentflow.ports import EventStore, NewEvents, ShardLost, Shelf
 from control_plane.orchestrator.deciding import decision_for
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import Outbound
@@ -54,6 +54,7 @@ class CommitLoop:
         watchers: Watchers,
         open_executions: dict[ExecutionId, ExecutionState],
         shards: int,
+        lost: Callable[[Sequence[int]], Awaitable[None]],
         epochs: Mapping[int, int],
         claims: ClaimCheck | None = None,
     ) -> None:
@@ -68,6 +69,7 @@ class CommitLoop:
         self._shards = shards
         self._epochs = epochs
         self._claims = claims
+        self._lost = lost
 
     def adopt(self, state: ExecutionState) -> None:
         """Take up an execution known only from the database: nobody here remembers what was sent for it."""
@@ -87,6 +89,9 @@ class CommitLoop:
         try:
             if moved:
                 await self._store.append([self._new_events(draft) for draft in moved], self._epochs)
+        except ShardLost as lost:
+            await self._without(lost, decided)
+            return
         except AgentFlowError as error:
             _log.warning("commit.failed", executions=len(moved), reason=error.message)
             for draft in moved:
@@ -101,6 +106,18 @@ class CommitLoop:
         for arrival in decided:
             arrival.settled(drafts[arrival.execution].state)
 
+    async def _without(self, lost: ShardLost, decided: list[Arrival]) -> None:
+        """Some of the batch is another owner's by now, and nothing of it was written: do the rest again without it."""
+        await self._lost(lost.shards)
+        rest = []
+        for arrival in decided:
+            if shard_of(arrival.execution, self._shards) in lost.shards:
+                arrival.refused(lost)
+            else:
+                rest.append(arrival)
+        if rest:
+            await self.commit(rest)
+
     async def _decide(self, arrival: Arrival, drafts: dict[ExecutionId, _Draft]) -> bool:
         """Adds to the execution's draft. False when the message could not be decided; its sender has been told."""
         try:
@@ -109,6 +126,9 @@ class CommitLoop:
                 state = await self._load(arrival)
                 draft = drafts[arrival.execution] = _Draft(state, state)
             decision = await self._decision(arrival, draft.state)
+        except ShardLost as lost:
+            arrival.refused(lost)  # whoever owns it now hears of it by other ways
+            return False
         except AgentFlowError as error:
             _log.error("message.undecided", execution=arrival.execution, code=error.code, reason=error.message)
             arrival.refused(error)
@@ -129,8 +149,11 @@ class CommitLoop:
         return await decision_for(state, arrival.message, program, self._claims, Shelf(tenant, arrival.execution))
 
     async def _load(self, arrival: Arrival) -> ExecutionState:
+        shard = shard_of(arrival.execution, self._shards)
+        if shard not in self._epochs:
+            raise ShardLost([shard])
         state = self._open.get(arrival.execution)
-        if state is None and isinstance(arrival.message, Start) and arrival.message.parent is None:
+        if state is None and isinstance(arrival.message, Start) and not arrival.again:
             return ExecutionState()  # its id was made for this start: nothing can be stored under it
         if state is None:
             state = await self._store.load(arrival.execution)

@@ -35,6 +35,7 @@ class Arrival:
     message: ExecutionMessage
     settled: Callable[[ExecutionState], None]
     refused: Callable[[AgentFlowError], None]
+    again: bool = False  # of a start: it may have been committed before
 
 
 class Inbox:

@@ -5,8 +5,8 @@ writes under, by shard: it owns those shards and no others.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import structlog
@@ -23,11 +23,13 @@ from agentflow.execution.events import WorkflowRef
 from agentflow.execution.messages import ExecutionMessage, Stamp, Start, StepReported, TimeReached
 from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, UlidSource, WorkerId, shard_of
-from agentflow.ports import EventStore, MessageBus, Shelf
+from agentflow.ports import BusUnavailable, EventStore, MessageBus, ShardLeases, ShardLost, Shelf, Subscription
+from control_plane.orchestrator import relay
 from control_plane.orchestrator.children import Children, Resolve
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import SENDER, Outbound
+from control_plane.orchestrator.ownership import Ownership
 from control_plane.orchestrator.performer import Performer
 from control_plane.orchestrator.results import Results
 from control_plane.orchestrator.sweeper import Sweeper
@@ -35,6 +37,8 @@ from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Wanted, Watchers
 
 _log = structlog.get_logger(__name__)
+
+_LOOK_AGAIN_S = 1.0
 
 
 class ExecutionNotFound(NotFound):
@@ -76,8 +80,10 @@ class Orchestrator:
         ids: UlidSource,
         chance: Callable[[], float],
         shards: int,
-        epochs: Mapping[int, int],
-        ack_wait_s: float,
+        leases: ShardLeases,
+        replica: str,
+        lease_s: float,
+        alone: bool,
         resend_after_s: float,
         claims: ClaimCheck | None = None,
     ) -> None:
@@ -87,13 +93,24 @@ class Orchestrator:
         self._ids = ids
         self._chance = chance
         self._shards = shards
-        self._epochs = epochs
-        self._ack_wait_s = ack_wait_s
         self._claims = claims
         self._open: dict[ExecutionId, ExecutionState] = {}
         self._inbox = Inbox()
         self._watchers = Watchers()
         self._timers = Timers(clock, self._wake)
+        self._inboxes: dict[int, tuple[Subscription, Subscription]] = {}
+        self._hops: set[asyncio.Task[None]] = set()
+        self._ownership = Ownership(
+            leases=leases,
+            bus=bus,
+            clock=clock,
+            replica=replica,
+            shards=shards,
+            lease_s=lease_s,
+            alone=alone,
+            gained=self._take_up,
+            lost=self._let_go,
+        )
         outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, unsendable=self._fail_step)
         self._sweeper = Sweeper(
             bus=bus,
@@ -105,7 +122,7 @@ class Orchestrator:
         self._performer = Performer(
             outbound=outbound,
             sweeper=self._sweeper,
-            children=Children(inbox=self._inbox, stamp=self._stamp, resolve=resolve, claims=claims),
+            children=Children(post=self._post, stamp=self._stamp, resolve=resolve, claims=claims),
             open_executions=self._open,
         )
         self._loop = CommitLoop(
@@ -118,30 +135,31 @@ class Orchestrator:
             watchers=self._watchers,
             open_executions=self._open,
             shards=shards,
-            epochs=epochs,
+            epochs=self._ownership.epochs,
+            lost=lambda shards: self._ownership.forget(shards, why="fenced"),
             claims=claims,
         )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Take up what was left open, then work until the block ends."""
-        await self._recover()
-        results = Results(self._inbox, self._stamp)
-        inbox = await self._bus.subscribe(subjects.shard_inbox(ack_wait_s=self._ack_wait_s), results.receive)
+        """Take our share of the shards and what was left open in them, then work until the block ends."""
+        listening = await self._ownership.begin()
         try:
             async with asyncio.TaskGroup() as loops:
                 tasks = [
                     loops.create_task(self._loop.run(), name="commit loop"),
                     loops.create_task(self._timers.run(), name="timers"),
                     loops.create_task(self._sweep(), name="sweeper"),
+                    loops.create_task(self._ownership.run(), name="ownership"),
                 ]
                 try:
                     yield
                 finally:
-                    for task in tasks:
+                    for task in (*tasks, *self._hops):
                         task.cancel()
         finally:
-            await inbox.stop()
+            await listening.stop()
+            await self._ownership.leave()
 
     async def start(
         self,
@@ -156,9 +174,7 @@ class Orchestrator:
         # Here already, so that no large input waits for its commit in memory.
         kept = input if self._claims is None else await self._claims.checked(Shelf(tenant, execution), input)
         message = Start(self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms)
-        committed, arrival = self._awaited(execution, message)
-        self._inbox.admit(tenant, arrival)
-        return await committed
+        return await self._committed(tenant, message.execution, message)
 
     async def state(self, tenant: TenantId, execution: ExecutionId) -> ExecutionState:
         state = self._open.get(execution) or await self._store.load(execution)
@@ -170,6 +186,8 @@ class Orchestrator:
         self, tenant: TenantId, execution: ExecutionId, wanted: Wanted, *, within_s: float
     ) -> ExecutionState:
         """The first committed state that is wanted, or the newest one when the time is over."""
+        if not self._is_ours(execution):
+            return await self._wait_elsewhere(tenant, execution, wanted, within_s)
         moved = self._watchers.expect(execution, wanted)  # before looking, so that nothing falls between
         try:
             state = await self.state(tenant, execution)
@@ -193,12 +211,99 @@ class Orchestrator:
                 raise NotFailed(execution, state.status)
         elif state.ended and not (isinstance(message, messages.UpdateVars) and state.status is Status.FAILED):
             raise ExecutionEnded(execution, state.status)
-        committed, arrival = self._awaited(execution, message)
-        self._inbox.put(arrival)
+        return await self._committed(tenant, execution, message)
+
+    async def _wait_elsewhere(
+        self, tenant: TenantId, execution: ExecutionId, wanted: Wanted, within_s: float
+    ) -> ExecutionState:
+        """The same for an execution of another replica: its feed says when to look."""
+        moved = asyncio.Event()
+
+        def heard(raw: bytes) -> None:
+            if execution.encode() in raw:
+                moved.set()
+
+        listening = await self._bus.listen(subjects.shard_feed(shard_of(execution, self._shards)), heard)
+        deadline_s = self._clock.monotonic_s() + within_s
+        try:
+            while not wanted(state := await self.state(tenant, execution)):
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    break
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, _LOOK_AGAIN_S)):  # a feed may lose a message
+                        await moved.wait()
+                moved.clear()
+        finally:
+            await listening.stop()
+        return state
+
+    async def _committed(self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage) -> ExecutionState:
+        """The state once the message is durable, wherever its shard is. Follows the shard while it changes hands."""
+        deadline_s = self._clock.monotonic_s() + limits.HOP_S
+        sent = False
+        while True:
+            try:
+                if self._is_ours(execution):
+                    return await self._committed_here(tenant, execution, message, again=sent)
+                sent = True
+                return await self._committed_elsewhere(tenant, execution, message)
+            except (ShardLost, BusUnavailable):
+                if self._clock.monotonic_s() > deadline_s:
+                    raise
+                await self._clock.sleep(_LOOK_AGAIN_S / 4)
+
+    async def _committed_here(
+        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, *, again: bool
+    ) -> ExecutionState:
+        committed, arrival = self._awaited(execution, message, again=again)
+        if isinstance(message, Start):
+            self._inbox.admit(tenant, arrival)
+        else:
+            self._inbox.put(arrival)
         return await committed
 
+    async def _committed_elsewhere(
+        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage
+    ) -> ExecutionState:
+        question = relay.order(tenant, execution, message)
+        shard = shard_of(execution, self._shards)
+        relay.read_answer(await self._bus.request(relay.subject(shard), question, within_s=limits.HOP_S), shard)
+        return await self.state(tenant, execution)
+
+    async def _answer(self, raw: bytes) -> bytes:
+        """What another replica was asked, about an execution of ours."""
+        asked = relay.read_order(raw)
+        try:
+            if not self._is_ours(asked.execution):
+                raise ShardLost([shard_of(asked.execution, self._shards)])
+            message = relay.message_of(asked, self._stamp())
+            await self._committed_here(asked.tenant, asked.execution, message, again=True)
+        except AgentFlowError as error:
+            return relay.refused(error)
+        return relay.taken(asked.execution)
+
+    def _post(self, tenant: TenantId, arrival: Arrival) -> None:
+        """Put a message where its execution is decided; its sender is told what became of it."""
+        if self._is_ours(arrival.execution):
+            self._inbox.put(arrival)
+            return
+
+        async def hop() -> None:
+            try:
+                arrival.settled(await self._committed(tenant, arrival.execution, arrival.message))
+            except AgentFlowError as error:
+                arrival.refused(error)
+
+        task = asyncio.create_task(hop(), name=f"hop {arrival.execution}")
+        self._hops.add(task)
+        task.add_done_callback(self._hops.discard)
+
+    def _is_ours(self, execution: ExecutionId) -> bool:
+        return shard_of(execution, self._shards) in self._ownership.epochs
+
     def _awaited(
-        self, execution: ExecutionId, message: ExecutionMessage
+        self, execution: ExecutionId, message: ExecutionMessage, *, again: bool
     ) -> tuple[asyncio.Future[ExecutionState], Arrival]:
         committed: asyncio.Future[ExecutionState] = asyncio.get_running_loop().create_future()
 
@@ -210,7 +315,7 @@ class Orchestrator:
             if not committed.done():
                 committed.set_exception(error)
 
-        return committed, Arrival(execution, message, settled, refused)
+        return committed, Arrival(execution, message, settled, refused, again)
 
     async def _sweep(self) -> None:
         while True:
@@ -221,14 +326,33 @@ class Orchestrator:
             except Unavailable as error:
                 _log.warning("sweep.postponed", reason=error.message)
 
-    async def _recover(self) -> None:
-        left = await self._store.open_executions(sorted(self._epochs))
+    async def _take_up(self, shards: Collection[int]) -> None:
+        """Shards became ours: hear what is sent there, and go on with what is open in them."""
+        results = Results(self._inbox, self._stamp)
+        for shard in shards:
+            self._inboxes[shard] = (
+                await self._bus.subscribe(subjects.shard_inbox(shard), results.receive),
+                await self._bus.answer(relay.subject(shard), self._answer),
+            )
+        await self._recover(shards)
+
+    async def _let_go(self, shards: Collection[int]) -> None:
+        """Shards are another's: forget everything about them, so that nothing of ours is decided there again."""
+        for shard in shards:
+            for subscription in self._inboxes.pop(shard, ()):
+                await subscription.stop()
+        for execution in [one for one in self._open if shard_of(one, self._shards) in shards]:
+            del self._open[execution]
+            self._timers.arm(execution, None)
+
+    async def _recover(self, shards: Collection[int]) -> None:
+        left = await self._store.open_executions(sorted(shards))
         for first in range(0, len(left), limits.RECOVER_AT_ONCE):
             for state in await self._store.load_all(left[first : first + limits.RECOVER_AT_ONCE]):
                 if not state.ended:
                     self._loop.adopt(state)
-        if self._open:
-            _log.info("executions.recovered", executions=len(self._open))
+        if left:
+            _log.info("executions.recovered", executions=len(left))
             await self._sweeper.sweep()
             await self._performer.catch_up()
 
@@ -239,7 +363,7 @@ class Orchestrator:
                 self._timers.arm(execution, next_wakeup(state))
 
         def refused(error: AgentFlowError) -> None:
-            if not isinstance(error, UnknownExecution):
+            if not isinstance(error, UnknownExecution | ShardLost):
                 self._timers.arm_soon(execution)
 
         self._inbox.put(Arrival(execution, TimeReached(self._stamp()), settled, refused))
@@ -253,11 +377,11 @@ class Orchestrator:
         self._inbox.put(Arrival(execution, report, lambda _: None, lambda _: self._timers.arm_soon(execution)))
 
     def _new_id(self) -> ExecutionId:
-        """An id whose shard is ours, so that a start never hops to another replica."""
-        while True:
+        """An id whose shard is ours, so that a start never hops; any id while we have none."""
+        execution = self._ids.execution()
+        while self._ownership.epochs and not self._is_ours(execution):
             execution = self._ids.execution()
-            if shard_of(execution, self._shards) in self._epochs:
-                return execution
+        return execution
 
     def _stamp(self) -> Stamp:
         return Stamp(self._clock.now_ms(), self._chance())

@@ -196,7 +196,9 @@ class Desk:
 @pytest.fixture
 def desk(nats, tmp_path: Path):
     @asynccontextmanager
-    async def opened(*, working: bool = True, missing: tuple[str, ...] = ()) -> AsyncIterator[Desk]:
+    async def opened(
+        *, working: bool = True, missing: tuple[str, ...] = (), lease_s: float = 30, alone: bool = True
+    ) -> AsyncIterator[Desk]:
         clock = SystemClock()
         ids = UlidSource(clock.now_ms)
 
@@ -210,7 +212,6 @@ def desk(nats, tmp_path: Path):
 
         async with database(f"sqlite:///{tmp_path}/agentflow.db") as db, jetstream(nats.url, name="test") as bus:
             await upgrade(db)
-            epochs = await SqlShardLeases(db).acquire(range(16), "desk", lease_s=60)
             store, lossy, worker = DoubtfulStore(SqlEventStore(db)), LossyBus(bus), Worker(bus, ids)
             orchestrator = Orchestrator(
                 store=store,
@@ -221,14 +222,16 @@ def desk(nats, tmp_path: Path):
                 ids=ids,
                 chance=lambda: 0.5,
                 shards=16,
-                epochs=epochs,
-                ack_wait_s=2,
+                leases=SqlShardLeases(db),
+                replica=ids.server(),
+                lease_s=lease_s,
+                alone=alone,
                 resend_after_s=0.5,
             )
             async with orchestrator.running():
                 if working:
                     await bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), worker.receive)
-                yield Desk(store, lossy, worker, orchestrator, epochs)
+                yield Desk(store, lossy, worker, orchestrator, orchestrator._ownership.epochs)
 
     return opened
 
@@ -482,3 +485,63 @@ async def test_what_is_asked_of_an_execution_in_the_wrong_state_is_refused(desk)
             await here.asked(execution, lambda stamp: messages.RetryFailed(stamp, "r1"))
         with pytest.raises(ExecutionNotFound):
             await here.orchestrator.request(TenantId("other"), execution, lambda stamp: messages.Resume(stamp, "r1"))
+
+
+async def test_two_replicas_share_the_shards_and_a_request_finds_its_owner(desk):
+    async with desk(alone=False, lease_s=3) as one, desk(alone=False, lease_s=3, working=False) as two:
+        await eventually(lambda: (len(one.epochs), len(two.epochs)) == (8, 8), within_s=10)
+        assert set(one.epochs) | set(two.epochs) == set(range(16))
+        started = [await one.start(workflow=PATIENT), await two.start(workflow=PATIENT)]
+
+        for execution in started:  # each asked at the replica that does not own it, too
+            await one.asked(execution, lambda stamp: messages.Pause(stamp, "p1"))
+            await two.asked(execution, lambda stamp: messages.Resume(stamp, "r1"))
+            await two.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", {"n": 7}))
+
+        for execution in started:
+            assert (await one.ended(execution)).output == {"n": 7}
+            assert (await two.ended(execution)).output == {"n": 7}
+            assert Counter(await one.story(execution))[SignalReceived] == 1
+
+
+async def test_a_family_spread_over_two_replicas_comes_together(desk):
+    async with desk(alone=False, lease_s=3) as one, desk(alone=False, lease_s=3, working=False) as two:
+        await eventually(lambda: (len(one.epochs), len(two.epochs)) == (8, 8), within_s=10)
+
+        parents = [await (one, two)[number % 2].start(workflow=FAMILY) for number in range(6)]
+
+        for parent in parents:
+            state = await one.ended(parent)
+            assert state.status is Status.COMPLETED, state.fault
+            for child in await _children(one, parent):
+                assert Counter(await one.story(child))[ExecutionStarted] == 1
+
+
+async def test_a_replica_that_leaves_hands_its_work_over_at_once(desk):
+    async with desk(alone=False, lease_s=30) as staying:
+        async with desk(alone=False, lease_s=30, working=False) as leaving:
+            await eventually(lambda: (len(staying.epochs), len(leaving.epochs)) == (8, 8), within_s=10)
+            executions = [await leaving.start({"n": number}) for number in range(5)]
+
+        await eventually(lambda: len(staying.epochs) == 16, within_s=10)
+        for execution in executions:
+            await completes_with_each_outcome_once(staying, execution)
+
+
+async def test_a_replica_that_falls_silent_is_replaced_and_can_write_nothing_more(desk):
+    async with desk(alone=False, lease_s=2) as living, desk(alone=False, lease_s=2, working=False) as silent:
+        await eventually(lambda: (len(living.epochs), len(silent.epochs)) == (8, 8), within_s=10)
+        execution = await silent.start(workflow=PATIENT)
+        ownership = silent.orchestrator._ownership
+        held = dict(ownership.epochs)
+
+        async def nothing(*_, **__) -> None:
+            """As a process that was stopped: it neither renews nor hears that its leases ran out."""
+
+        ownership.turn = nothing
+        await eventually(lambda: len(living.epochs) == 16, within_s=10)
+
+        assert dict(ownership.epochs) == held  # it still believes
+        await silent.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", 1))
+        assert (await living.ended(execution)).output == 1
+        assert len(ownership.epochs) < len(held)  # the refused append taught it

@@ -48,12 +48,14 @@ def test_the_mailbox_of_an_agent_reads_its_own_steps_and_holds_no_more_than_its_
     assert (mailbox.in_flight_max, mailbox.ack_wait_s) == (7, 12.5)
 
 
-def test_the_shard_inbox_reads_the_results_of_every_workflow_and_shard_but_no_committed_events() -> None:
-    inbox = subjects.shard_inbox()
+def test_a_shard_inbox_reads_what_is_for_its_shard_in_every_workflow_and_no_committed_events() -> None:
+    inbox = subjects.shard_inbox(15)
 
     assert any(matches(pattern, subjects.workflow_in("support", 15)) for pattern in inbox.subjects)
+    assert not any(matches(pattern, subjects.workflow_in("support", 5)) for pattern in inbox.subjects)
     assert not any(matches(pattern, subjects.workflow_out("support", 15)) for pattern in inbox.subjects)
-    assert (inbox.name, inbox.in_flight_max) == ("orchestrator", limits.INBOX_IN_FLIGHT_MAX)
+    assert matches(subjects.shard_feed(15), subjects.workflow_out("support", 15))
+    assert (inbox.name, inbox.in_flight_max) == ("shard_15", limits.INBOX_IN_FLIGHT_MAX)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "*", ">", "two words", "line\nbreak", "ä", "x" * 65])
