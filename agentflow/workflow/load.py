@@ -114,7 +114,7 @@ def _what_is_left(data: Any, faults: list[ErrorDetails]) -> Workflow | None:
 def _path(fault: ErrorDetails) -> Path:
     """Where the fault is, in the document's own parts: pydantic marks a faulty key, and the kind of spec it
     looked at, with parts of their own."""
-    loc = tuple(part for part in fault["loc"] if part != "[key]")
+    loc = tuple(part for part in fault["loc"] if part != "[key]" and not str(part).startswith("~"))
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return (*loc, "planner")
     return (*loc[:1], *loc[2:]) if loc[:1] == ("spec",) and len(loc) > 1 else loc
@@ -203,7 +203,7 @@ def _keys_at(document: Document, path: Path) -> list[str]:
         # Which keys a spec may have is a question of its planner.
         shape, path = _SPECS[document.data["spec"]["planner"]], path[1:]
     for part in path:
-        shape = _unwrapped(shape)
+        shape = _unwrapped(shape, part)
         if isinstance(shape, type) and issubclass(shape, BaseModel):
             known = {field.alias or name: field.annotation for name, field in shape.model_fields.items()}
             shape = known.get(str(part))
@@ -214,8 +214,10 @@ def _keys_at(document: Document, path: Path) -> list[str]:
     return [field.alias or name for name, field in fields]
 
 
-def _unwrapped(annotation: Any) -> Any:
-    """An annotation without `Annotated[…]` and without `| None`."""
+def _unwrapped(annotation: Any, part: str | int = "") -> Any:
+    """An annotation without `Annotated[…]` and `| None`; of several forms, the one that has such a part."""
     while get_origin(annotation) in (Annotated, Union, UnionType):
-        annotation = get_args(annotation)[0]
+        forms = get_args(annotation)
+        is_union = get_origin(annotation) is not Annotated
+        annotation = forms[-1] if is_union and isinstance(part, int) and forms[-1] is not type(None) else forms[0]
     return annotation

@@ -7,8 +7,9 @@ expression means is the planner's. Unknown keys are refused: a key that is silen
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
+from semantic_version import NpmSpec
 
 from agentflow import limits
 from agentflow.errors import Bug
@@ -94,7 +95,7 @@ ToolName = Annotated[
         "Write words joined by dots, such as kb.search.",
     ),
 ]
-Tag = Annotated[str, _matching(r"\S(.{0,61}\S)?", "a tag", "Use 1 to 63 characters without spaces around them.")]
+Label = Annotated[str, _matching(r"\S(.{0,61}\S)?", "a tag", "Use 1 to 63 characters without spaces around them.")]
 Semver = Annotated[str, AfterValidator(_semver)]
 Timeout = Annotated[int, _duration(1, limits.TIMEOUT_MS_MAX)]
 Delay = Annotated[int, _duration(0, limits.RETRY_DELAY_MS_MAX)]
@@ -108,7 +109,7 @@ class Part(BaseModel):
 class Metadata(Part):
     name: WorkflowName
     version: Semver
-    tags: tuple[Tag, ...] = Field(default=(), strict=False, max_length=32)
+    tags: tuple[Label, ...] = Field(default=(), strict=False, max_length=32)
     description: str = Field(default="", max_length=4_096)
 
 
@@ -123,12 +124,33 @@ class RetryRule(Part):
 
 
 class Transition(Part):
+    """A way on. Higher priorities are tried first; equal ones in the order they are written."""
+
     to: str
     condition: str | None = None
+    priority: int = Field(default=0, ge=-1_000, le=1_000)
 
 
-class State(Part):
-    """`agent` or `tool` is its step; `output` is the JSON Schema of what that step gives back."""
+class ErrorRoute(Part):
+    """Where faults of these codes lead; without any, all faults. `net_*` means every code that begins so."""
+
+    to: str
+    codes: tuple[str, ...] = Field(default=(), strict=False)
+
+
+def _tag_of(kinds: dict[type, str], otherwise: str) -> Discriminator:
+    """Which form was written. The tags begin with `~`, so that `load` can take them out of a path again."""
+    return Discriminator(lambda value: next((tag for kind, tag in kinds.items() if isinstance(value, kind)), otherwise))
+
+
+OnError = Annotated[
+    Annotated[str, Tag("~text")] | Annotated[tuple[ErrorRoute, ...], Tag("~routes"), Field(strict=False, min_length=1)],
+    _tag_of({list: "~routes", tuple: "~routes"}, "~text"),
+]
+
+
+class Step(Part):
+    """Work for an agent or a tool. `output` is the JSON Schema of what it gives back."""
 
     agent: AgentName | None = None
     tool: ToolName | None = None
@@ -136,13 +158,135 @@ class State(Part):
     output: JsonSchema | None = None
     timeout: Timeout | None = None
     retry: RetryRule | None = None
-    on_success: str | None = None
-    on_error: str | None = None
-    transitions: tuple[Transition, ...] = Field(default=(), strict=False)
 
     @property
     def has_step(self) -> bool:
         return self.agent is not None or self.tool is not None
+
+
+class Body(Step):
+    """What a branch, an item or an iteration does: one step written directly, or a machine of its own."""
+
+    initial_state: str | None = None
+    final_states: tuple[str, ...] = Field(default=(), strict=False)
+    states: "States | None" = None
+
+
+class Wait(Part):
+    duration: Timeout | None = None
+    until: str | None = None  # a template that gives a moment: RFC 3339 text or milliseconds
+    signal: str | None = Field(default=None, min_length=1, max_length=128)
+
+
+class Parallel(Part):
+    branches: dict[StateName, Body] = Field(min_length=1, max_length=limits.BRANCHES_MAX)
+    join: Annotated[
+        Annotated[Literal["all", "any"], Tag("~word")] | Annotated[int, Tag("~count"), Field(ge=1)],
+        _tag_of({int: "~count"}, "~word"),
+    ] = "all"
+
+
+class Map(Part):
+    over: Any
+    do: Body
+    as_: Name = Field(default="item", alias="as")
+    concurrency: int = Field(default=10, ge=1, le=limits.MAP_CONCURRENCY_MAX)
+    tolerate: Annotated[
+        Annotated[Literal["all"], Tag("~word")] | Annotated[int, Tag("~count"), Field(ge=0)],
+        _tag_of({int: "~count"}, "~word"),
+    ] = 0
+
+
+class Loop(Part):
+    do: Body
+    max: int = Field(ge=1, le=limits.LOOP_MAX)
+    while_: str | None = Field(default=None, alias="while")
+    for_: Any = Field(default=None, alias="for")
+    as_: Name = Field(default="item", alias="as")
+    break_: str | None = Field(default=None, alias="break")
+
+
+def _constraint(text: str) -> str:
+    try:
+        NpmSpec(text)
+    except ValueError:
+        hint = "Write 1.2.3, ^1.2, ~1.2.0, >=1 <3 or *."
+        raise refusal(f"`{text}` is not a range of versions.", hint) from None
+    return text
+
+
+class Subworkflow(Part):
+    name: WorkflowName
+    version: Annotated[str, AfterValidator(_constraint)] = "*"
+
+
+class Human(Part):
+    title: str = Field(min_length=1, max_length=1_024)
+    instructions: str = ""
+    form: JsonSchema | None = None
+    assignees: tuple[str, ...] = Field(default=(), strict=False, max_length=100)
+
+
+class Failure(Part):
+    code: Annotated[str, _matching(r"[a-z][a-z0-9_]{0,62}", "an error code", "Use lower-case words joined by `_`.")]
+    message: str = ""
+
+
+KINDS = ("choice", "wait", "parallel", "map", "subworkflow", "human", "loop", "compensate", "fail", "succeed")
+
+
+class State(Step):
+    """One of `agent`, `tool` and `KINDS` says what it does; the other keys say what comes before and after."""
+
+    choice: tuple[Transition, ...] | None = Field(default=None, strict=False, min_length=1)
+    wait: Wait | None = None
+    parallel: Parallel | None = None
+    map: Map | None = None
+    subworkflow: Subworkflow | None = None
+    human: Human | None = None
+    loop: Loop | None = None
+    compensate: Literal[True] | None = None
+    fail: Failure | None = None
+    succeed: Any = None
+
+    result: Any = None
+    vars: dict[Name, Any] = {}
+    on_success: str | None = None
+    on_error: OnError | None = None
+    transitions: tuple[Transition, ...] = Field(default=(), strict=False)
+    compensation: Step | None = None
+    max_visits: int | None = Field(default=None, ge=1, le=limits.LOOP_MAX)
+
+    @property
+    def kinds(self) -> list[str]:
+        """What it claims to be: one of `KINDS`, or `step`. A final state may be nothing of it."""
+        return ["step"] * self.has_step + [kind for kind in KINDS if kind in self.model_fields_set]
+
+    @property
+    def kind(self) -> str | None:
+        return next(iter(self.kinds), None)
+
+    @property
+    def ends(self) -> bool:
+        return self.kind in ("fail", "succeed")
+
+    @property
+    def ways(self) -> tuple[Transition, ...]:
+        """The ways on after success, as they are written."""
+        if self.on_success is not None:
+            return (Transition(to=self.on_success),)
+        return self.choice or self.transitions
+
+    @property
+    def error_routes(self) -> tuple[ErrorRoute, ...]:
+        return (ErrorRoute(to=self.on_error),) if isinstance(self.on_error, str) else self.on_error or ()
+
+    def bodies(self) -> list[tuple[tuple[str | int, ...], str, Body]]:
+        """What it does inside of it: where that stands below the state, its name, and the body."""
+        if self.parallel is not None:
+            return [(("parallel", "branches", name), name, body) for name, body in self.parallel.branches.items()]
+        inner = self.map or self.loop
+        return [] if inner is None else [((self.kind or "", "do"), "do", inner.do)]
 
 
 def _empty_state(value: Any) -> Any:
@@ -150,12 +294,16 @@ def _empty_state(value: Any) -> Any:
     return {} if value is None else value
 
 
+States = Annotated[
+    dict[StateName, Annotated[State, BeforeValidator(_empty_state)]],
+    Field(min_length=1, max_length=limits.STATES_PER_WORKFLOW_MAX),
+]
+
+
 class Fsm(Part):
     initial_state: str
-    final_states: tuple[str, ...] = Field(strict=False, min_length=1)
-    states: dict[StateName, Annotated[State, BeforeValidator(_empty_state)]] = Field(
-        min_length=1, max_length=limits.STATES_PER_WORKFLOW_MAX
-    )
+    final_states: tuple[str, ...] = Field(default=(), strict=False, min_length=1)
+    states: States
 
 
 class FsmSpec(Part):
@@ -163,6 +311,7 @@ class FsmSpec(Part):
     fsm: Fsm
     input: JsonSchema | None = None
     timeout: Timeout | None = None
+    vars: dict[Name, Any] = {}  # what the run's variables are before anything happens
 
 
 class TreeSpec(Part):
@@ -190,3 +339,6 @@ class Workflow(Part):
         if not isinstance(self.spec, FsmSpec):
             raise Bug(f"A workflow of planner {self.spec.planner} was taken for a state machine.")
         return self.spec.fsm
+
+
+Body.model_rebuild()

@@ -1,197 +1,168 @@
 """The rules of a state machine, one function each: all faults at once, each in its place.
 
-Works on a loaded workflow; says nothing about conditions and templates, which are the planner's. A state
-whose target is misspelt is judged as if it were spelt right, so one slip gives one problem.
+Works on a loaded workflow; says nothing about conditions and templates, which are the planner's. A state whose
+target is misspelt is judged as if it were spelt right, so one slip gives one problem. Nested machines are judged like
+the one they stand in; what a single state may hold is in `state_rules`.
 """
 
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import islice
 
 from agentflow import limits
 from agentflow.errors import Problem
+from agentflow.workflow.graph import Machine, machines, spread
 from agentflow.workflow.load import LoadedWorkflow
-from agentflow.workflow.model import State
-from agentflow.workflow.source_map import Document, Path, path_text
-from agentflow.workflow.suggest import closest, did_you_mean
+from agentflow.workflow.source_map import Path
+from agentflow.workflow.state_rules import state_problems
+from agentflow.workflow.suggest import did_you_mean
 
-_STATES: Path = ("spec", "fsm", "states")
-
-
-class _Machine:
-    """The graph of a definition, with misspelt targets already understood."""
-
-    def __init__(self, loaded: LoadedWorkflow) -> None:
-        fsm = loaded.workflow.machine
-        self.document: Document = loaded.document
-        self.states = fsm.states
-        self._guesses: dict[str, str | None] = {}
-        self.initial = self.meant(fsm.initial_state)
-        self.final = {name for target in fsm.final_states if (name := self.meant(target))}
-        # A target nobody can guess may lead anywhere, also to an end.
-        self.leads_astray = {name for name in self.states if None in self.targets(name)}
-        self.ends_unknown = len(self.final) < len(set(fsm.final_states))
-
-    def meant(self, target: str) -> str | None:
-        if target in self.states:
-            return target
-        # A guess costs time for each state there is, so a hostile definition gets no more of them than are shown.
-        if target not in self._guesses and len(self._guesses) < limits.PROBLEMS_SHOWN_MAX:
-            self._guesses[target] = closest(target, self.states)
-        return self._guesses.get(target)
-
-    def targets(self, name: str) -> list[str | None]:
-        state = self.states[name]
-        written = [state.on_success, state.on_error, *(transition.to for transition in state.transitions)]
-        return [self.meant(target) for target in written if target is not None]
-
-    @cached_property
-    def edges(self) -> dict[str, list[str]]:
-        return {name: [target for target in self.targets(name) if target] for name in self.states}
-
-    def at_key(self, path: Path, message: str, hint: str) -> Problem:
-        return Problem(message, hint, *self.document.key_position(path), path_text(path))
-
-    def at_value(self, path: Path, message: str, hint: str) -> Problem:
-        return Problem(message, hint, *self.document.position(path), path_text(path))
+_CYCLE_SHOWN_MAX = 6
 
 
 def machine_problems(loaded: LoadedWorkflow, *, complete: bool = True) -> list[Problem]:
     """Every fault of the machine. When the definition lost parts on the way (`complete=False`), only the
     faults that a missing part cannot have caused."""
-    machine = _Machine(loaded)
-    rules = [
-        _unknown_targets(machine, loaded),
-        _agent_and_tool(machine),
-        _success_and_transitions(machine),
-        _final_that_goes_on(machine),
-        _transitions_never_taken(machine),
-        _delays_that_shrink(machine),
-    ]
-    if complete:
-        rules += [_no_step(machine), _no_way_on(machine), _unreachable(machine), _no_end(machine)]
-    return [problem for rule in rules for problem in islice(rule, limits.PROBLEMS_SHOWN_MAX)]
-
-
-def _unknown_targets(machine: _Machine, loaded: LoadedWorkflow) -> Iterator[Problem]:
-    fsm = loaded.workflow.machine
-    named: list[tuple[Path, str | None]] = [(("spec", "fsm", "initial_state"), fsm.initial_state)]
-    named += [(("spec", "fsm", "final_states", at), name) for at, name in enumerate(fsm.final_states)]
-    for name, state in fsm.states.items():
-        named += [((*_STATES, name, "on_success"), state.on_success), ((*_STATES, name, "on_error"), state.on_error)]
-        named += [
-            ((*_STATES, name, "transitions", at, "to"), transition.to)
-            for at, transition in enumerate(state.transitions)
+    found = list(machines(loaded))
+    problems: list[Problem] = []
+    for machine in found:
+        rules = [
+            _unknown_targets(machine),
+            _final_that_goes_on(machine),
+            _transitions_never_taken(machine),
+            state_problems(machine, loaded.workflow),
         ]
+        if complete:
+            rules += [_no_step(machine), _no_way_on(machine), _unreachable(machine), _no_end(machine)]
+            if loaded.workflow.spec.timeout is None:
+                rules.append(_waits_for_ever(machine))
+        slips = [problem for rule in rules for problem in islice(rule, limits.PROBLEMS_SHOWN_MAX)]
+        if complete and not slips and loaded.workflow.spec.timeout is None:
+            # Only of a machine that is sound otherwise: a slip often closes a cycle that nobody meant.
+            slips = list(islice(_unbounded_cycles(machine), limits.PROBLEMS_SHOWN_MAX))
+        problems += slips
+    return problems + list(islice(_names_used_twice(found), limits.PROBLEMS_SHOWN_MAX))
+
+
+def _unknown_targets(machine: Machine) -> Iterator[Problem]:
+    named: list[tuple[Path, str | None]] = [((*machine.path, "initial_state"), machine.initial_state)]
+    named += [((*machine.path, "final_states", at), name) for at, name in enumerate(machine.final_states)]
+    for name, state in machine.states.items():
+        at = machine.at(name)
+        named.append(((*at, "on_success"), state.on_success))
+        if isinstance(state.on_error, str):
+            named.append(((*at, "on_error"), state.on_error))
+        else:
+            named += [((*at, "on_error", number, "to"), route.to) for number, route in enumerate(state.on_error or ())]
+        for key in ("transitions", "choice"):
+            named += [((*at, key, number, "to"), way.to) for number, way in enumerate(getattr(state, key) or ())]
     for path, target in named:
         if target is not None and target not in machine.states:
             hint = did_you_mean(target, machine.states, kind="states")
             yield machine.at_value(path, f"There is no state `{target}`.", hint)
 
 
-def _agent_and_tool(machine: _Machine) -> Iterator[Problem]:
+def _final_that_goes_on(machine: Machine) -> Iterator[Problem]:
     for name, state in machine.states.items():
-        if state.agent is not None and state.tool is not None:
-            path = (*_STATES, name, "tool")
-            yield machine.at_key(path, f"State `{name}` has both an agent and a tool.", "Keep one of them.")
-
-
-def _success_and_transitions(machine: _Machine) -> Iterator[Problem]:
-    for name, state in machine.states.items():
-        if state.on_success is not None and state.transitions:
-            yield machine.at_key(
-                (*_STATES, name, "on_success"),
-                f"State `{name}` has both on_success and transitions.",
-                "Make the on_success target the last transition, without a condition.",
-            )
-
-
-def _final_that_goes_on(machine: _Machine) -> Iterator[Problem]:
-    for name in machine.states:
-        state = machine.states[name]
         if name not in machine.final:
             continue
-        for key in ("on_success", "transitions"):
+        for key in ("on_success", "transitions", "choice"):
             if getattr(state, key):
                 hint = "Remove it, or take the state out of final_states."
-                yield machine.at_key((*_STATES, name, key), f"Final state `{name}` cannot go on by {key}.", hint)
+                yield machine.at_key((*machine.at(name), key), f"Final state `{name}` cannot go on by {key}.", hint)
 
 
-def _transitions_never_taken(machine: _Machine) -> Iterator[Problem]:
+def _transitions_never_taken(machine: Machine) -> Iterator[Problem]:
     for name, state in machine.states.items():
-        for at, transition in enumerate(state.transitions[:-1]):
-            if transition.condition is None:
+        key = "choice" if state.choice else "transitions"
+        written = list(enumerate(state.choice or state.transitions))
+        ordered = sorted(written, key=lambda one: -one[1].priority)
+        for at, way in ordered[:-1]:
+            if way.condition is None:
                 yield machine.at_value(
-                    (*_STATES, name, "transitions", at),
+                    (*machine.at(name), key, at),
                     f"The transitions of `{name}` after this one can never be taken: it has no condition.",
                     "Give it a condition, or make it the last.",
                 )
                 break
 
 
-def _delays_that_shrink(machine: _Machine) -> Iterator[Problem]:
+def _no_step(machine: Machine) -> Iterator[Problem]:
     for name, state in machine.states.items():
-        if state.retry is not None and state.retry.max is not None and state.retry.max < state.retry.initial:
-            path = (*_STATES, name, "retry", "max")
-            yield machine.at_value(path, "The longest delay is shorter than the first.", "Raise max or lower initial.")
-
-
-def _no_step(machine: _Machine) -> Iterator[Problem]:
-    for name, state in machine.states.items():
-        if state.has_step:
+        if state.kind is not None:
             continue
         if name not in machine.final and not machine.ends_unknown:
             hint = "Name the agent or the tool that does the work, or list the state in final_states."
-            yield machine.at_key((*_STATES, name), f"State `{name}` has neither an agent nor a tool.", hint)
-        elif idle := _first_set(state, ("input", "output", "timeout", "retry", "on_error")):
-            hint = f"Add an agent or a tool, or remove {idle}."
-            yield machine.at_key((*_STATES, name, idle), f"State `{name}` has {idle} but nothing to do.", hint)
+            yield machine.at_key(machine.at(name), f"State `{name}` has neither an agent nor a tool.", hint)
+            continue
+        for idle in ("input", "output", "timeout", "retry", "on_error", "result", "vars", "compensation"):
+            if idle in state.model_fields_set:
+                hint = f"Add an agent or a tool, or remove {idle}."
+                yield machine.at_key((*machine.at(name), idle), f"State `{name}` has {idle} but nothing to do.", hint)
+                break
 
 
-def _first_set(state: State, keys: tuple[str, ...]) -> str | None:
-    return next((key for key in keys if key in state.model_fields_set), None)
-
-
-def _no_way_on(machine: _Machine) -> Iterator[Problem]:
+def _no_way_on(machine: Machine) -> Iterator[Problem]:
     if machine.ends_unknown:
         return
     for name, state in machine.states.items():
-        if name not in machine.final and state.on_success is None and not state.transitions:
+        if name not in machine.final and not state.ways and not state.ends:
             hint = "Give it on_success or transitions, or list it in final_states."
-            yield machine.at_key((*_STATES, name), f"State `{name}` has no way on.", hint)
+            yield machine.at_key(machine.at(name), f"State `{name}` has no way on.", hint)
 
 
-def _unreachable(machine: _Machine) -> Iterator[Problem]:
+def _unreachable(machine: Machine) -> Iterator[Problem]:
     if machine.initial is None or machine.leads_astray:
         return
-    reached = _spread({machine.initial}, machine.edges)
+    reached = spread({machine.initial}, machine.edges)
     for name in machine.states:
         if name not in reached:
             hint = "Let a state lead to it, or remove it."
-            yield machine.at_key((*_STATES, name), f"State `{name}` can never be reached.", hint)
+            yield machine.at_key(machine.at(name), f"State `{name}` can never be reached.", hint)
 
 
-def _no_end(machine: _Machine) -> Iterator[Problem]:
+def _no_end(machine: Machine) -> Iterator[Problem]:
     if machine.ends_unknown:
         return
     backwards: dict[str, list[str]] = {name: [] for name in machine.states}
     for name, targets in machine.edges.items():
         for target in targets:
             backwards[target].append(name)
-    ending = _spread(machine.final | machine.leads_astray, backwards)
+    ends = {name for name, state in machine.states.items() if state.ends}
+    ending = spread(machine.final | machine.leads_astray | ends, backwards)
     for name, state in machine.states.items():
-        goes_on = state.on_success is not None or state.transitions
-        if name not in ending and goes_on:
+        if name not in ending and state.ways:
             hint = "Lead it, or a state after it, to one of final_states."
-            yield machine.at_key((*_STATES, name), f"From state `{name}` no final state can be reached.", hint)
+            yield machine.at_key(machine.at(name), f"From state `{name}` no final state can be reached.", hint)
 
 
-def _spread(start: set[str], edges: dict[str, list[str]]) -> set[str]:
-    """Everything that can be reached from `start`, itself included."""
-    reached, frontier = set(start), list(start)
-    while frontier:
-        for target in edges[frontier.pop()]:
-            if target not in reached:
-                reached.add(target)
-                frontier.append(target)
-    return reached
+def _unbounded_cycles(machine: Machine) -> Iterator[Problem]:
+    """A cycle must pass a state that may be entered only so often; each one that does not is told once."""
+    for cycle in machine.cycles_without_bound():
+        shown = cycle if len(cycle) <= _CYCLE_SHOWN_MAX else [*cycle[: _CYCLE_SHOWN_MAX - 1], "…"]
+        way = " → ".join(f"`{name}`" for name in [*shown, cycle[0]])
+        yield machine.at_key(
+            machine.at(cycle[0]),
+            f"The cycle {way} has no bound.",
+            "Give one of its states max_visits, or the workflow a timeout.",
+        )
+
+
+def _waits_for_ever(machine: Machine) -> Iterator[Problem]:
+    for name, state in machine.states.items():
+        waits = state.kind in ("human", "subworkflow") or (state.wait is not None and state.wait.signal is not None)
+        if waits and state.timeout is None and not machine.has_timeout:
+            hint = "Give it a timeout, or the workflow one."
+            yield machine.at_key(machine.at(name), f"State `{name}` may wait for ever.", hint)
+
+
+def _names_used_twice(found: list[Machine]) -> Iterator[Problem]:
+    """`steps.<name>` must mean one thing, also inside of nested machines."""
+    seen: dict[str, Machine] = {}
+    for machine in found:
+        for name in machine.states:
+            if name in seen:
+                line, column = machine.document.key_position(seen[name].at(name))
+                hint = f"It is used at {line}:{column} already; names are unique in a workflow."
+                yield machine.at_key(machine.at(name), f"There is another state `{name}`.", hint)
+            else:
+                seen[name] = machine

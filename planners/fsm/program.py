@@ -1,110 +1,72 @@
-"""The compiled state machine: where to go after a step, and what to ask for there.
+"""The compiled state machine: answers `agentflow.execution.decide` through the `Program` protocol.
 
-Answers `agentflow.execution.decide` through the `Program` protocol. Every wrong turn (a failed step, a
-condition without an answer, an input that cannot be made) is a fault of a state, and its `on_error` decides.
+An outcome's key is the place in the machine that it belongs to (`review/2/lint`), so finding that place is all that
+is needed to go on; how, is in `walk`.
 """
 
 from collections.abc import Mapping
-
-import msgspec
+from typing import Any
 
 from agentflow.contracts.step import StepFault
-from agentflow.execution.events import Retry
-from agentflow.execution.program import Fail, Finish, Intents, Outcome, RunStep, RunView, StepOutcome
-from agentflow.ids import AgentName
-from planners.expressions.evaluate import Expression
-from planners.expressions.scope import Facts
-from planners.expressions.templates import Template
-
-
-class Way(msgspec.Struct, frozen=True):
-    """One way on: taken when its condition holds, or when it has none."""
-
-    to: str
-    condition: Expression | None = None
-
-
-class Work(msgspec.Struct, frozen=True):
-    """The step of a state."""
-
-    agent: AgentName
-    tool: str | None
-    input: Template
-    timeout_ms: int
-    retry: Retry
-
-
-class FsmState(msgspec.Struct, frozen=True):
-    name: str
-    final: bool
-    work: Work | None  # only a final state may have none
-    ways: tuple[Way, ...]
-    on_error: str | None
+from agentflow.execution.program import (
+    ChildOutcome,
+    Fail,
+    Intents,
+    Outcome,
+    RunView,
+    SignalReceived,
+    StepOutcome,
+    TaskAnswered,
+    TimerFired,
+)
+from planners.fsm import undo
+from planners.fsm.table import Frame, Machine
+from planners.fsm.walk import Walk
 
 
 class FsmProgram:
-    def __init__(self, initial: str, states: Mapping[str, FsmState]) -> None:
-        self._initial = initial
-        self._states = dict(states)
-        # A state whose input cannot be made hands over to its on_error at once, so without a bound two of
-        # them could pass a fault back and forth for ever.
-        self._hops_max = len(self._states) + 1
+    def __init__(self, machine: Machine, vars: Mapping[str, Any]) -> None:
+        self._top = Frame(machine)
+        self._vars = dict(vars)
 
     def begin(self, run: RunView) -> Intents:
-        return self._enter(self._initial, Facts(run.input, None, run.outputs, run.workflow))
+        walk = Walk(self._top, run)
+        walk.turn.vars.update(self._vars)
+        walk.push(walk.enter, self._top, self._top.machine.initial, None)
+        return walk.answer()
 
     def advance(self, run: RunView, outcome: Outcome) -> Intents:
-        if not isinstance(outcome, StepOutcome):
-            return ()
-        state = self._states.get(outcome.name)
-        if state is None:
-            return (Fail(StepFault("unknown_state", f"The workflow has no state `{outcome.name}`.")),)
-        facts = Facts(run.input, outcome.output, run.outputs, run.workflow)
-        if outcome.fault is not None:
-            return self._recover(state, outcome.fault, facts)
-        if state.final:
-            return (Finish(outcome.output),)
-        target = _next(state, facts)
-        if isinstance(target, StepFault):
-            return self._recover(state, target, facts)
-        return self._enter(target, facts)
-
-    def _recover(self, state: FsmState, fault: StepFault, facts: Facts) -> Intents:
-        if state.on_error is None:
-            return (_failed(state, fault),)
-        return self._enter(state.on_error, _with_error(facts, fault))
-
-    def _enter(self, target: str, facts: Facts) -> Intents:
-        for _ in range(self._hops_max):
-            state = self._states[target]
-            work = state.work
-            if work is None:
-                return (Finish(facts.output),)
-            step_input = work.input.render(facts)
-            if not isinstance(step_input, StepFault):
-                return (RunStep(target, target, work.agent, work.tool, step_input, work.timeout_ms, work.retry),)
-            if state.on_error is None:
-                return (_failed(state, step_input),)
-            target, facts = state.on_error, _with_error(facts, step_input)
-        message = f"State `{target}` was reached again and again by on_error without a step that could begin."
-        return (Fail(StepFault("no_progress", message)),)
+        walk = Walk(self._top, run)
+        if isinstance(outcome, StepOutcome) and outcome.key.startswith(undo.KEY):
+            walk.undo.heard(outcome)
+            return walk.answer()
+        is_timeout = isinstance(outcome, TimerFired) and outcome.key.endswith("!")
+        found = walk.find(outcome.key.removesuffix("!"))
+        if found is None:
+            return (Fail(StepFault("unknown_state", f"The workflow has no state `{outcome.key}`.")),)
+        if is_timeout:
+            walk.push(walk.timed_out, *found)
+            return walk.answer()
+        match outcome:
+            case StepOutcome() | ChildOutcome():
+                if outcome.fault is not None:
+                    walk.push(walk.failed, *found, outcome.fault)
+                else:
+                    walk.push(walk.done, *found, outcome.output)
+            case SignalReceived():
+                walk.push(walk.done, *found, outcome.payload)
+            case TaskAnswered():
+                walk.push(walk.done, *found, outcome.answer)
+            case TimerFired():
+                walk.push(walk.done, *found, None)
+        return walk.answer()
 
 
-def _next(state: FsmState, facts: Facts) -> str | StepFault:
-    for way in state.ways:
-        if way.condition is None:
-            return way.to
-        holds = way.condition.holds(facts)
-        if holds is True:
-            return way.to
-        if holds is not False:
-            return holds
-    return StepFault("no_transition", "No condition of its transitions holds.")
+class SagaProgram(FsmProgram):
+    """A machine in which states declare compensations: it undoes its work when it is cancelled or out of time."""
 
-
-def _with_error(facts: Facts, fault: StepFault) -> Facts:
-    return Facts(facts.input, facts.output, facts.outputs, facts.workflow, fault)
-
-
-def _failed(state: FsmState, fault: StepFault) -> Fail:
-    return Fail(StepFault(fault.code, f"State `{state.name}` failed: {fault.message}"))
+    def unwind(self, run: RunView, why: StepFault) -> Intents:
+        walk = Walk(self._top, run)
+        if walk.undo.has_work:
+            walk.undo.begin({"then": "end"})
+        return walk.answer()

@@ -161,6 +161,7 @@ def test_two_states_that_hand_a_fault_back_and_forth_are_stopped():
         "a: {agent: x, input: '${input.missing}', on_success: end, on_error: b}",
         "b: {agent: x, input: '${input.missing}', on_success: end, on_error: a}",
         "end:",
+        spec="  timeout: 1h\n",
     )
 
     (fail,) = machine.begin(view({}))
@@ -244,7 +245,7 @@ def test_random_machines_end_and_never_ask_for_a_state_they_do_not_have(seed):
     chance = random.Random(seed)
     names = [f"s{number}" for number in range(chance.randint(1, 12))]
     states = [_random_state(chance, name, names) for name in names]
-    machine = program(*states, "end: {agent: last}", "bare:", initial="s0", final="[end, bare]")
+    machine = program(*states, "end: {agent: last}", "bare:", initial="s0", final="[end, bare]", spec="  timeout: 1h\n")
     state, steps = started(machine), 0
 
     while not state.ended and steps < 2_000:

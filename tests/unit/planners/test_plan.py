@@ -36,7 +36,7 @@ selector:
 
 def machine(*states: str, final: str = "[end]") -> str:
     body = "".join(f"      {state}\n" for state in states)
-    return f"{HEAD}  fsm:\n    initial_state: a\n    final_states: {final}\n    states:\n{body}"
+    return f"{HEAD}  timeout: 1h\n  fsm:\n    initial_state: a\n    final_states: {final}\n    states:\n{body}"
 
 
 def shape_of(text: str):
@@ -194,3 +194,19 @@ def test_the_plan_of_the_largest_machine_is_made_in_no_time():
     plan = compile_workflow(text).plan()
 
     assert (plan.shape.min > 0, plan.shape.max) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("states", "least", "most", "steps"),
+    [
+        (["a: {map: {over: '${input}', do: {agent: x}}, on_success: end}", "end:"], 0, None, {"a.do": (0, None)}),
+        (["a: {loop: {while: 'true', max: 7, do: {agent: x}}, on_success: end}", "end:"], 0, 7, {"a.do": (0, 7)}),
+        (["a: {parallel: {join: any, branches: {p: {agent: x}, q: {agent: x}}}, on_success: end}", "end:"], 1, 2, {"a.p": (0, 1), "a.q": (0, 1)}),
+        (["a: {parallel: {branches: {p: {agent: x}, q: {agent: x}}}, on_success: end}", "end:"], 2, 2, {"a.p": (1, 1), "a.q": (1, 1)}),
+        (["a: {agent: x, compensation: {tool: t}, on_success: end}", "end:"], 1, 2, {"a": (1, 1), "a.compensation": (0, 1)}),
+        (["a: {choice: [{condition: 'input.x', to: b}, {to: end}]}", "b: {succeed: 1}", "end:"], 0, 0, {}),
+        (["a: {agent: x, max_visits: 4, transitions: [{condition: ok, to: end}, {to: a}]}", "end:"], 1, 4, {"a": (1, 4)}),
+    ],
+)  # fmt: skip
+def test_what_stands_inside_of_a_state_is_counted_with_it(states, least, most, steps):
+    assert shape_of(machine(*states)) == (least, most, steps)

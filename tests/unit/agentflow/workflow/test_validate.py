@@ -31,9 +31,9 @@ def machine(*states: str, initial: str = "a", final: str = "[end]") -> str:
     [
         machine("a: {agent: x, on_success: end}", "end:"),
         machine("a: {agent: x, on_success: end}", "end: {agent: y}"),
-        machine("a: {agent: x, transitions: [{condition: ok, to: a}, {to: end}]}", "end:"),
+        machine("a: {agent: x, max_visits: 3, transitions: [{condition: ok, to: a}, {to: end}]}", "end:"),
         machine("a: {agent: x, transitions: [{condition: ok, to: end}]}", "end:"),
-        machine("a: {tool: kb.search, on_success: b, on_error: b}", "b: {agent: x, on_success: a, on_error: end}", "end:"),
+        machine("a: {tool: kb.search, on_success: b, on_error: b}", "b: {agent: x, max_visits: 9, on_success: a, on_error: end}", "end:"),
         machine("end:", initial="end"),
         machine("a: {agent: x, on_success: end, on_error: bad}", "end: {agent: y, on_error: bad}", "bad:", final="[end, bad]"),
     ],
