@@ -111,6 +111,10 @@ class Reading(Mapping[str, V]):
     def __getitem__(self, key: str) -> V:
         return self._map[key]
 
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self._map.get(key)
+        return default if value is None and key not in self._map else value
+
     def __contains__(self, key: object) -> bool:
         return key in self._map
 

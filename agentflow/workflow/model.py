@@ -215,9 +215,12 @@ def _constraint(text: str) -> str:
     return text
 
 
+VersionRange = Annotated[str, AfterValidator(_constraint)]
+
+
 class Subworkflow(Part):
     name: WorkflowName
-    version: Annotated[str, AfterValidator(_constraint)] = "*"
+    version: VersionRange = "*"
 
 
 class Human(Part):
@@ -322,6 +325,7 @@ class TreeSpec(Part):
     subtrees: Any = {}
     input: JsonSchema | None = None
     timeout: Timeout | None = None
+    vars: dict[Name, Any] = {}
 
 
 Spec = FsmSpec | TreeSpec

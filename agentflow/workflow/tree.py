@@ -21,6 +21,7 @@ from agentflow.workflow.model import (
     RetryRule,
     Timeout,
     ToolName,
+    VersionRange,
     WorkflowName,
     refusal,
 )
@@ -117,7 +118,8 @@ class SetVars(NodePart):
 
 
 class Wait(NodePart):
-    for_: Timeout = Field(alias="for")
+    for_: Timeout | None = Field(default=None, alias="for")
+    until: Any = None  # a template that gives a moment: RFC 3339 text or milliseconds
 
 
 class Signal(NodePart):
@@ -135,7 +137,7 @@ class Human(NodePart):
 
 class Subworkflow(NodePart):
     workflow: WorkflowName
-    version: str = Field(default="*", max_length=128)
+    version: VersionRange = "*"
     input: Any = Field(default={})
     vars: dict[Name, Any] = Field(default={})
 

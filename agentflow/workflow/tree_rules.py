@@ -12,7 +12,7 @@ from agentflow import limits
 from agentflow.errors import Problem
 from agentflow.workflow.source_map import Document, Path, path_text
 from agentflow.workflow.suggest import closest, did_you_mean
-from agentflow.workflow.tree import Action, Composite, Parallel, Subtree, SubtreeUse, Tree, TreeNode
+from agentflow.workflow.tree import Action, Composite, Parallel, Subtree, SubtreeUse, Tree, TreeNode, Wait
 
 _SUBTREES: Path = ("spec", "subtrees")
 _ALWAYS_SUCCEED = frozenset({"force_success", "wait"})
@@ -28,6 +28,7 @@ def tree_problems(document: Document, tree: Tree, *, complete: bool = True) -> l
         judge.names_twice(),
         judge.never_reached(),
         judge.delays_that_shrink(),
+        judge.waits_without_an_end(),
         judge.circles(),
     ]
     if complete:
@@ -127,6 +128,11 @@ class _Judge:
                 yield self._at_value(
                     path, "The longest delay is shorter than the first.", "Raise max or lower initial."
                 )
+
+    def waits_without_an_end(self) -> Iterator[Problem]:
+        for node in self._nodes:
+            if isinstance(node.part, Wait) and (node.part.for_ is None) == (node.part.until is None):
+                yield self._at_key(node.path, "A wait has one of `for` and `until`.", "Write `wait: 30s`, for example.")
 
     def circles(self) -> Iterator[Problem]:
         told: set[str] = set()

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from agentflow import limits
-from agentflow.contracts.step import TOOLS_AGENT
+from agentflow.contracts.step import TOOLS_AGENT, StepFault
 from agentflow.errors import Bug, Problem
 from agentflow.ids import AgentName
 from agentflow.workflow import tree as written
@@ -31,17 +31,16 @@ from planners.behavior_tree.node import Node
 from planners.behavior_tree.ordered import Ordered, yielders
 from planners.behavior_tree.parallel import Parallel
 from planners.behavior_tree.program import TreeProgram
-from planners.behavior_tree.result import FAILED, SUCCEEDED
+from planners.behavior_tree.result import FAILED, SUCCEEDED, Result
 from planners.behavior_tree.subtree import Subtree
 from planners.behavior_tree.timing import Cooldown, Timeout
 from planners.behavior_tree.wrappers import ForceFailure, ForceSuccess, Invert
-from planners.expressions.conditions import compile_condition
 from planners.expressions.evaluate import Expression
-from planners.expressions.lexer import line_and_column
 from planners.expressions.scope import RESERVED, Scope
 from planners.expressions.shapes import ANYTHING, Shape, shape_of
-from planners.expressions.templates import PlacedFault, Template, compile_template
-from planners.fsm.compile import retry_of
+from planners.expressions.templates import Template
+from planners.placed import Placed
+from planners.rules import retry_of
 
 _WRAPPERS = {"invert": Invert, "force_success": ForceSuccess, "force_failure": ForceFailure}
 # Stands where an expression has a fault: the tree it is in is never run.
@@ -60,10 +59,10 @@ def compile_tree(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[Tree
     problems += tree_problems(loaded.document, tree, complete=complete)
     if too_many := _too_many_expressions(loaded, spec):
         return None, [*problems, too_many]
-    builder = _Builder(loaded, tree, complete=complete)
+    builder = _Builder(loaded, tree, _vars_of(spec, tree), complete=complete)
     root = builder.whole()
     problems += builder.problems
-    return (None, problems) if problems or not complete else (TreeProgram(root), [])
+    return (None, problems) if problems or not complete else (TreeProgram(root, spec.vars), [])
 
 
 def _too_many_expressions(loaded: LoadedWorkflow, spec: TreeSpec) -> Problem | None:
@@ -100,11 +99,13 @@ class _Place:
 
 
 class _Builder:
-    def __init__(self, loaded: LoadedWorkflow, tree: Tree, *, complete: bool) -> None:
-        self.problems: list[Problem] = []
+    def __init__(self, loaded: LoadedWorkflow, tree: Tree, vars: Shape, *, complete: bool) -> None:
         self._document = loaded.document
+        self._placed = Placed(loaded.document)
+        self.problems = self._placed.problems
         self._input = shape_of(loaded.workflow.spec.input)
         self._tree = tree
+        self._vars_known = vars
         self._complete = complete
         self._count = 0
         # A subtree is checked and compiled once, however often it is used.
@@ -144,7 +145,7 @@ class _Builder:
     def _node(self, node: TreeNode, place: _Place) -> tuple[Node, Shape | None]:
         """The node, and what is known of `output` once it has succeeded."""
         self._count += 1
-        if self._count > limits.TREE_NODES_MAX or len(self.problems) >= limits.PROBLEMS_SHOWN_MAX:
+        if self._count > limits.TREE_NODES_MAX or self._placed.full:
             return self._stand_in(place), ANYTHING  # there are problems: nobody will run this
         match node.kind:
             case "sequence":
@@ -245,21 +246,19 @@ class _Builder:
         common, part = self._common(place, self._count - 1, []), node.part
         match part:
             case written.Condition():
-                return Condition(
-                    **common, condition=self._condition(part.when, node.place("when"), place)
-                ), place.before
+                condition = self._condition(part.when, node.place("when"), place)
+                return Condition(**common, condition=condition, unmet=_unmet(part.when)), place.before
             case written.SetVars():
                 return SetVars(**common, values=self._template(part.vars, node.place("vars"), place)), place.before
             case written.Action():
                 return self._action(node, part, place, common)
             case written.Wait():
-                return Wait(**common, for_ms=part.for_), place.before
+                until = None if part.until is None else self._template(part.until, node.place("until"), place)
+                return Wait(**common, for_ms=part.for_, until=until), place.before
             case written.Signal():
                 made: Leaf = Signal(**common, signal=part.signal, vars=self._vars(node, part.vars, place))
             case written.Human():
-                task = part.model_dump(include={"title", "instructions", "form", "assignees"}, exclude_none=True)
-                template = self._template(task, node.path, place)
-                made = Human(**common, task=template, vars=self._vars(node, part.vars, place))
+                made = Human(**common, task=self._task(node, part, place), vars=self._vars(node, part.vars, place))
             case written.Subworkflow():
                 given = self._template(part.input, node.place("input"), place)
                 vars_ = self._vars(node, part.vars, place)
@@ -267,6 +266,13 @@ class _Builder:
             case _:
                 raise Bug(f"There is no leaf of kind {node.kind}.")
         return made, place.before
+
+    def _task(self, node: TreeNode, part: written.Human, place: _Place) -> Template:
+        said = part.model_dump(include={"title", "instructions", "assignees"})
+        plain = {} if part.form is None else {"form": part.form}
+        if node.path not in self._templates:
+            self._templates[node.path] = self._placed.task(said, plain, {}, self._scope(place), node.path[:-1])
+        return self._templates[node.path]
 
     def _action(
         self, node: TreeNode, part: written.Action, place: _Place, common: dict[str, Any]
@@ -298,7 +304,7 @@ class _Builder:
         return Subtree(**self._common(place, at, [child]), prefix=prefix, params=params), ANYTHING
 
     def _stand_in(self, place: _Place) -> Node:
-        return Condition(**self._common(place, self._count - 1, []), condition=_UNUSABLE)
+        return Condition(**self._common(place, self._count - 1, []), condition=_UNUSABLE, unmet=_unmet(""))
 
     def _common(self, place: _Place, at: int, children: list[Node], *, looks: bool = False) -> dict[str, Any]:
         return {
@@ -319,29 +325,34 @@ class _Builder:
         locals_ = dict.fromkeys(place.params, ANYTHING)
         if not self._complete:  # a step may be missing that was only misspelt: what refers to it is no second problem
             return Scope(self._input, ANYTHING, _Any(place.steps), has_error=True, locals=locals_)
-        return Scope(self._input, place.before, place.steps, place.has_error, locals=locals_)
+        return Scope(self._input, place.before, place.steps, place.has_error, self._vars_known, locals=locals_)
 
     def _condition(self, text: str, path: Path, place: _Place) -> Expression:
         if path not in self._conditions:
-            expression, faults = compile_condition(text, self._scope(place))
-            self._report(PlacedFault(path, text, fault) for fault in faults)
+            expression = self._placed.condition(text, self._scope(place), path)
             self._conditions[path] = _UNUSABLE if expression is None else expression
         return self._conditions[path]
 
     def _template(self, value: Any, path: Path, place: _Place) -> Template:
         if path not in self._templates:
-            self._templates[path], faults = compile_template(value, self._scope(place), path)
-            self._report(faults)
+            self._templates[path] = self._placed.template(value, self._scope(place), path)
         return self._templates[path]
 
     def _vars(self, node: TreeNode, values: dict[str, Any], place: _Place, shape: Shape = ANYTHING) -> Template | None:
         return self._template(values, node.place("vars"), replace(place, before=shape)) if values else None
 
-    def _report(self, faults: Iterable[PlacedFault]) -> None:
-        for placed in faults:
-            line, column = line_and_column(placed.text, placed.fault.offset)
-            place = self._document.within(placed.path, line, column)
-            self.problems.append(Problem(placed.fault.message, placed.fault.hint, *place, path_text(placed.path)))
+
+def _vars_of(spec: TreeSpec, tree: Tree) -> Shape:
+    """Every variable that is declared or set anywhere; others do not exist."""
+    names = set(spec.vars)
+    for root in (tree.root, *(subtree.root for subtree in tree.subtrees.values())):
+        for node in root.walk():
+            names.update(getattr(node.part, "vars", ()))
+    return Shape("map<string, dyn>", dict.fromkeys(sorted(names), ANYTHING), closed=True)
+
+
+def _unmet(text: str) -> Result:
+    return Result(FAILED, fault=StepFault("condition", f"`{text}` does not hold."))
 
 
 def _any_of(shapes: Iterable[Shape | None]) -> Shape | None:

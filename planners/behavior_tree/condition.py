@@ -10,13 +10,14 @@ from planners.expressions.templates import Template
 
 class Condition(Node, frozen=True, kw_only=True):
     condition: Expression
+    unmet: Result  # made once: a tree that looks again says no more often than yes
 
     def enter(self, tick: Tick, setting: Setting) -> Result:
         holds = self.condition.holds(tick.facts(setting))
         if holds is True:
             return ended(self, tick, SUCCESS)
         if holds is False:
-            return ended(self, tick, Result(FAILED, fault=self._unmet()))
+            return ended(self, tick, self.unmet)
         return failed(self, tick, holds)
 
     def again(self, tick: Tick, setting: Setting) -> Result:
@@ -26,10 +27,8 @@ class Condition(Node, frozen=True, kw_only=True):
         value = tick.value(self.path)
         if value == SUCCEEDED:
             return SUCCESS
-        return Result(FAILED, fault=own_fault(value) or self._unmet())
-
-    def _unmet(self) -> StepFault:
-        return StepFault("condition", f"`{self.condition.text}` does not hold.")
+        fault = own_fault(value)
+        return self.unmet if fault is None else Result(FAILED, fault=fault)
 
 
 class SetVars(Node, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from planners.behavior_tree.node import Node, ended, failed, own_fault
 from planners.behavior_tree.result import FAILED, RUNNING, STILL_RUNNING, SUCCEEDED, Result, Setting
 from planners.behavior_tree.tick import Ask, Tick
 from planners.expressions.templates import Template
+from planners.rules import moment_of
 
 
 class Leaf(Node, frozen=True, kw_only=True):
@@ -97,10 +98,14 @@ class Action(Leaf, frozen=True, kw_only=True):
 
 
 class Wait(Leaf, frozen=True, kw_only=True):
-    for_ms: int
+    for_ms: int | None
+    until: Template | None
 
-    def request(self, tick: Tick, setting: Setting) -> Ask:
-        return StartTimer(self.path, tick.at_ms + self.for_ms)
+    def request(self, tick: Tick, setting: Setting) -> Ask | StepFault:
+        if self.until is None:
+            return StartTimer(self.path, tick.at_ms + (self.for_ms or 0))
+        moment = moment_of(self.until.render(tick.facts(setting)))
+        return moment if isinstance(moment, StepFault) else StartTimer(self.path, moment)
 
 
 class Signal(Leaf, frozen=True, kw_only=True):

@@ -86,8 +86,10 @@ def _label(node: Node) -> str:
             return f"repeat {node.times}" if node.until is None else f"repeat until {node.until.text}"
         case Timeout():
             return f"timeout {node.after_ms} ms"
-        case Cooldown() | Wait():
-            return f"{kind_of(node)} {node.for_ms} ms"
+        case Cooldown():
+            return f"cooldown {node.for_ms} ms"
+        case Wait():
+            return "wait until a moment" if node.for_ms is None else f"wait {node.for_ms} ms"
         case Signal():
             return f"signal {node.signal}"
         case Subworkflow():

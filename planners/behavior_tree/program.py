@@ -32,12 +32,15 @@ _PASSES_MAX = 8
 
 
 class TreeProgram:
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node, vars: Mapping[str, Any]) -> None:
         self.root = root
+        self._vars = dict(vars)
         self._nodes = {node.path: node for node in walk(root)}
 
     def begin(self, run: RunView) -> Intents:
-        return self._ticked(Tick(run, None, [], looks=False))
+        tick = Tick(run, None, [], looks=False)
+        tick.set_vars({name: value for name, value in self._vars.items() if name not in run.vars})
+        return self._ticked(tick)
 
     def advance(self, run: RunView, outcome: Outcome) -> Intents:
         slices, places = _slices(run.memory)

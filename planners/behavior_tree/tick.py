@@ -53,6 +53,7 @@ class Tick:
         self.cuts: list[int] = []  # where the tick had to stop, to go on in the next
         self._visits = 0
         self.over = None if outcome is None else outcome.key  # what is open no longer
+        self._before: dict[str, Any] = {}  # what was read of the run's memory
         self._changed: dict[str, Any] = {}
         self._set: dict[str, Any] = {}
         self._intents: list[Intent | None] = []
@@ -63,7 +64,7 @@ class Tick:
     def value(self, path: str) -> Any:
         value = self._changed.get(path)
         if value is None:
-            return self.run.memory.get(path)
+            return self._remembered(path)
         return None if value is _GONE else value
 
     def status(self, path: str) -> str | None:
@@ -71,10 +72,22 @@ class Tick:
         return value[0] if type(value) is not str and value is not None else value
 
     def put(self, path: str, value: Any) -> None:
-        self._changed[path] = value
+        if self._remembered(path) != value:
+            self._changed[path] = value
+        elif path in self._changed:
+            del self._changed[path]
 
     def forget(self, path: str) -> None:
-        self._changed[path] = _GONE
+        if self._remembered(path) is not None:
+            self._changed[path] = _GONE
+        elif path in self._changed:
+            del self._changed[path]
+
+    def _remembered(self, path: str) -> Any:
+        if path in self._before:
+            return self._before[path]
+        value = self._before[path] = self.run.memory.get(path)
+        return value
 
     def set_vars(self, values: Mapping[str, Any]) -> None:
         changed = {name: value for name, value in values.items() if name not in self.vars or self.vars[name] != value}
@@ -138,14 +151,10 @@ class Tick:
         yield from (intent for intent in self._intents if intent is not None)
 
     def _remember(self) -> Remember | None:
-        before = self.run.memory
-        memory = {
-            path: value for path, value in self._changed.items() if value is not _GONE and before.get(path) != value
-        }
-        forget = tuple(path for path, value in self._changed.items() if value is _GONE and path in before)
-        if not memory and not forget and not self._set:
+        if not self._changed and not self._set:
             return None
-        return Remember(memory, forget, self._set)
+        memory = {path: value for path, value in self._changed.items() if value is not _GONE}
+        return Remember(memory, tuple(path for path in self._changed if path not in memory), self._set)
 
     # What expressions see.
 

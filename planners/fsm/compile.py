@@ -11,7 +11,6 @@ import msgspec
 from agentflow import limits
 from agentflow.contracts.step import TOOLS_AGENT
 from agentflow.errors import Problem
-from agentflow.execution.events import Retry
 from agentflow.ids import AgentName
 from agentflow.workflow import model
 from agentflow.workflow.load import LoadedWorkflow
@@ -23,11 +22,11 @@ from planners.expressions.scope import Scope
 from planners.expressions.shapes import ANYTHING, Shape, shape_of
 from planners.expressions.templates import Template
 from planners.fsm.before import Before
-from planners.fsm.placed import Placed
 from planners.fsm.program import FsmProgram, SagaProgram
 from planners.fsm.table import Child, Fan, FsmState, Loop, Machine, Route, Wait, Way, Work
+from planners.placed import Placed
+from planners.rules import retry_of
 
-_RETRY_DEFAULT = Retry()
 _Found = dict[str, Shape]
 
 
@@ -242,15 +241,3 @@ def _too_many_expressions(loaded: LoadedWorkflow) -> Problem | None:
     message = f"There are {count} expressions; {limits.EXPRESSIONS_PER_WORKFLOW_MAX} are allowed."
     place = loaded.document.key_position(("spec", "fsm", "states"))
     return Problem(message, "Split the workflow.", *place, "spec.fsm.states")
-
-
-def retry_of(rule: model.RetryRule | None) -> Retry:
-    if rule is None:
-        return _RETRY_DEFAULT
-    return Retry(
-        max_attempts=rule.max_attempts,
-        initial_ms=rule.initial,
-        multiplier=rule.multiplier,
-        max_ms=max(_RETRY_DEFAULT.max_ms, rule.initial) if rule.max is None else rule.max,
-        jitter=rule.jitter == "full",
-    )

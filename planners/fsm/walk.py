@@ -5,7 +5,6 @@ cost no depth. Whatever goes wrong in a state is a fault of that state, and its 
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from agentflow import limits
@@ -27,6 +26,7 @@ from planners.fsm.fans import Fans
 from planners.fsm.table import Frame, FsmState, Work
 from planners.fsm.turn import Outputs, Turn
 from planners.fsm.undo import Undo
+from planners.rules import moment_of
 
 
 class Walk:
@@ -134,7 +134,7 @@ class Walk:
                 intents.append(AwaitSignal(key, wait.signal))
                 self._begin_timeout(frame, state)
                 return
-            at_ms = _moment(wait.until.render(facts)) if wait.until is not None else None
+            at_ms = moment_of(wait.until.render(facts)) if wait.until is not None else None
             if isinstance(at_ms, StepFault):
                 self.push(self.failed, frame, state, at_ms)
                 return
@@ -269,16 +269,3 @@ def _next(state: FsmState, facts: Facts) -> str | StepFault:
         if holds is not False:
             return holds
     return StepFault("no_transition", "No condition of its transitions holds.")
-
-
-def _moment(written: Any) -> int | StepFault:
-    """Milliseconds since 1970 of RFC 3339 text, or of a number that already is that."""
-    if isinstance(written, StepFault):
-        return written
-    if isinstance(written, int | float) and not isinstance(written, bool):
-        return int(written)
-    try:
-        moment = datetime.fromisoformat(str(written))
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        return StepFault("not_a_moment", f"`{str(written)[:100]}` is not a moment: write 2030-01-31T08:00:00Z.")

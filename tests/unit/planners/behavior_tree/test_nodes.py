@@ -348,6 +348,13 @@ def test_a_wait_asks_for_a_timer_and_succeeds_when_it_fires():
     assert run.ok("tree/0").steps == ["a"]
 
 
+def test_a_wait_until_a_moment_takes_it_from_an_expression():
+    run = play("wait: {until: '${input.at}'}", {"at": "1970-01-01T01:00:00Z"})
+
+    assert run.find("tree")[1] == StartTimer("tree", 3_600_000)
+    assert play("wait: {until: '${input.at}'}", {"at": "tomorrow"}).fault.code == "not_a_moment"
+
+
 def test_a_signal_a_child_and_a_task_are_asked_for_and_their_answers_are_taken():
     run = play(
         """

@@ -33,10 +33,19 @@ def test_set_is_seen_at_once_by_what_comes_after_it():
     assert run.find("a")[1].input == 4
 
 
-def test_a_variable_nobody_set_is_a_fault_that_a_selector_can_handle():
-    run = play("selector: [{condition: vars.nothing}, {action: {agent: a, input: '${error.code}'}}]")
+def test_a_variable_that_was_not_set_yet_is_a_fault_that_a_selector_can_handle():
+    run = play("selector: [{condition: vars.later}, {action: {agent: a, input: '${error.code}', vars: {later: true}}}]")
 
     assert run.find("a")[1].input == "expression_error"
+
+
+def test_variables_may_be_given_a_value_before_anything_happens():
+    run = Play(
+        compiled("action: {agent: a, input: '${vars.tries + 1}'}", spec="  vars: {tries: 2, other: null}\n")
+    ).begin()
+
+    assert run.vars == {"tries": 2, "other": None}
+    assert run.find("a")[1].input == 3
 
 
 def test_the_payload_of_a_signal_and_the_answer_of_a_person_go_to_the_blackboard():
