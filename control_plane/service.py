@@ -9,12 +9,15 @@ from typing import Any, Protocol
 
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.canonical import ensure_canonical
+from agentflow.errors import Invalid, Problem
+from agentflow.execution import messages
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId, TenantId
+from agentflow.ids import ExecutionId, StepPath, TenantId
 from agentflow.ports import Shelf, StoredEvent
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionSummary
+from control_plane.registry.schemas import compile_schema, input_problems
 from control_plane.registry.workflows import WorkflowRegistry
 
 
@@ -32,6 +35,17 @@ class EventLog(Protocol):
     async def read(
         self, tenant: TenantId, execution: ExecutionId, *, after_version: int = 0, limit: int | None = None
     ) -> Sequence[StoredEvent]: ...
+
+
+class InvalidAnswer(Invalid):
+    code = "AF1218"
+
+    def __init__(self, path: str, problems: Sequence[Problem]) -> None:
+        super().__init__(
+            f"The answer does not fit the form of the task `{path}`. The task is still open.",
+            hint="Correct the places named; `af executions show` shows the form.",
+            problems=problems,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +70,18 @@ class ControlPlane:
         if wait_s is None:
             return state
         return await self.orchestrator.wait(tenant, state.execution, lambda newer: newer.ended, within_s=wait_s)
+
+    async def answer(self, tenant: TenantId, execution: ExecutionId, path: StepPath, answer: Any) -> ExecutionState:
+        """Answer an open task of an execution, once the answer fits the task's form."""
+        ensure_canonical(answer)
+        state = await self.orchestrator.state(tenant, execution)
+        opened = state.tasks.get(path)
+        form = None if opened is None else opened.task.get("form")
+        if form is not None and (problems := input_problems(compile_schema(form), answer)):
+            raise InvalidAnswer(path, problems)
+        return await self.orchestrator.request(
+            tenant, execution, lambda stamp: messages.TaskAnswered(stamp, path, answer)
+        )
 
     async def whole(self, state: ExecutionState, value: Any) -> Any:
         """Something of an execution as people see it: large values in their places, structs as plain data."""

@@ -97,6 +97,23 @@ def signal(
     _ask(json, lambda api: api.signal(execution, name, value))
 
 
+@app.command()
+def answer(
+    execution: ExecutionArgument,
+    task: Annotated[str, typer.Argument(help="The path of an open task.", show_default=False)],
+    answer: Annotated[str, typer.Argument(help="JSON, @FILE, or -.", show_default=False)],
+    json: JsonFlag = False,
+) -> None:
+    """Answer a task that an execution has put before people.
+
+    \b
+    Examples:
+      af executions answer exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA approve '{"approved": true}'
+    """
+    value = execution_input(answer, None, ())
+    _ask(json, lambda api: api.answer(execution, task, value))
+
+
 @app.command("vars")
 def update_vars(
     execution: ExecutionArgument,

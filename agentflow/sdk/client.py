@@ -110,6 +110,10 @@ class Client:
     async def update_vars(self, execution: str, vars: dict[str, Any]) -> Execution:
         return await self._ask(execution, "vars", {"vars": vars})
 
+    async def answer(self, execution: str, task: str, answer: Any) -> Execution:
+        """Answer a task that the execution has put before people; `task` is its path."""
+        return await self._ask(execution, f"tasks/{quote(task)}/answer", {"answer": answer})
+
     async def retry(self, execution: str) -> Execution:
         """Continue a failed execution from the step that failed."""
         return await self._ask(execution, "retry")

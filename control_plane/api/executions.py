@@ -15,6 +15,7 @@ from agentflow.ids import ExecutionId
 from agentflow.ports import StoredEvent
 from control_plane.api.request import Behind, Tenant
 from control_plane.registry.executions import ExecutionSummary
+from control_plane.service import ControlPlane
 
 router = APIRouter(prefix="/api/v1/executions", tags=["executions"])
 
@@ -34,9 +35,7 @@ async def list_executions(
 
 @router.get("/{execution}")
 async def show(execution: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
-    state = await behind.orchestrator.state(tenant, ExecutionId(execution))
-    view: dict[str, Any] = await behind.whole(state, state_view(state))
-    return view
+    return await execution_view(behind, await behind.orchestrator.state(tenant, ExecutionId(execution)))
 
 
 @router.get("/{execution}/events")
@@ -68,6 +67,12 @@ def _page(stored: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         if room < 0 and at > 0:
             return stored[:at]
     return stored
+
+
+async def execution_view(behind: ControlPlane, state: ExecutionState) -> dict[str, Any]:
+    """Where an execution stands, with every large value in its place."""
+    view: dict[str, Any] = await behind.whole(state, state_view(state))
+    return view
 
 
 def state_view(state: ExecutionState) -> dict[str, Any]:

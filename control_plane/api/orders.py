@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentflow.canonical import canonical
 from agentflow.execution import messages
 from agentflow.execution.messages import Stamp
-from agentflow.ids import ExecutionId
-from control_plane.api.executions import state_view
+from agentflow.ids import ExecutionId, StepPath
+from control_plane.api.executions import execution_view
 from control_plane.api.request import Behind, Tenant
 
 router = APIRouter(prefix="/api/v1/executions/{execution}", tags=["executions"])
@@ -35,6 +35,12 @@ class VarsBody(BaseModel):
     vars: dict[str, Any] = Field(description="New values by name; variables that are not named stay.")
 
 
+class AnswerBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    answer: Any = Field(description="Checked against the form of the task.")
+
+
 def request_id(
     behind: Behind,
     key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
@@ -49,7 +55,8 @@ Wanted = Callable[[Stamp], messages.Request]
 
 def asking(execution: str, behind: Behind, tenant: Tenant) -> Callable[[Wanted], Awaitable[dict[str, Any]]]:
     async def ask(wanted: Wanted) -> dict[str, Any]:
-        return state_view(await behind.orchestrator.request(tenant, ExecutionId(execution), wanted))
+        state = await behind.orchestrator.request(tenant, ExecutionId(execution), wanted)
+        return await execution_view(behind, state)
 
     return ask
 
@@ -91,6 +98,13 @@ async def signal(ask: Ask, request: RequestId, body: SignalBody) -> dict[str, An
 async def update_vars(ask: Ask, request: RequestId, body: VarsBody) -> dict[str, Any]:
     canonical(body.vars)
     return await ask(lambda stamp: messages.UpdateVars(stamp, request, body.vars))
+
+
+@router.post("/tasks/{path:path}/answer")
+async def answer(execution: str, path: str, body: AnswerBody, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+    """Answer a task that the execution has put before people."""
+    state = await behind.answer(tenant, ExecutionId(execution), StepPath(path), body.answer)
+    return await execution_view(behind, state)
 
 
 @router.post("/retry")

@@ -68,6 +68,20 @@ class NotFailed(Conflict):
         )
 
 
+class TaskNotOpen(NotFound):
+    code = "AF1217"
+
+    def __init__(self, execution: str, path: str) -> None:
+        super().__init__(
+            f"Execution {execution} has no open task {path!r}.",
+            hint="It may have been answered or withdrawn; `af executions show` lists those that are open.",
+        )
+
+
+# What people may want of an execution.
+Wish = messages.Request | messages.TaskAnswered
+
+
 class Orchestrator:
     def __init__(
         self,
@@ -201,12 +215,15 @@ class Orchestrator:
             moved.cancel()
 
     async def request(
-        self, tenant: TenantId, execution: ExecutionId, wanted: Callable[[Stamp], messages.Request]
+        self, tenant: TenantId, execution: ExecutionId, wanted: Callable[[Stamp], Wish]
     ) -> ExecutionState:
         """Commit what somebody wants of an execution; the state it leads to, once that is durable."""
         state = await self.state(tenant, execution)
         message = wanted(self._stamp())
-        if isinstance(message, messages.RetryFailed):
+        if isinstance(message, messages.TaskAnswered):
+            if message.path not in state.tasks:
+                raise TaskNotOpen(execution, message.path)
+        elif isinstance(message, messages.RetryFailed):
             if state.status is not Status.FAILED:
                 raise NotFailed(execution, state.status)
         elif state.ended and not (isinstance(message, messages.UpdateVars) and state.status is Status.FAILED):

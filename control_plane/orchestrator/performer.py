@@ -57,7 +57,7 @@ class Performer:
             case CancelChild():
                 self._children.cancel(state, command)
             case OpenTask() | CloseTask():
-                pass  # its row is written with its event: see `control_plane.storage`
+                pass  # people find it in the state of the execution, and answer it there
             case _:
                 assert_never(command)
 

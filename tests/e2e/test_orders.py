@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.errors import Conflict
+from agentflow.errors import Conflict, Invalid, NotFound
 from agentflow.sdk.client import Client
 from agentflow.settings import inherited_environment
+from agentflow.testing import eventually
 
 AF = Path(sys.executable).with_name("af")
 WORKFLOW = """\
@@ -107,3 +108,70 @@ async def test_af_asks_the_same(api, platform, tmp_path):
     again = af("cancel", execution)
     assert (again.returncode, "Traceback" in again.stderr) == (2, False)
     assert "cancelled" in again.stderr
+
+
+FAMILY = """\
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: asks-a-person, version: 1.2.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: approve
+    final_states: [done]
+    states:
+      approve:
+        human:
+          title: "May ${input.who} come in?"
+          form: {type: object, required: [yes], properties: {yes: {type: boolean}}}
+        timeout: 1h
+        on_success: done
+      done: {}
+"""
+PARENT = """\
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: waits-for-it, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: knock
+    final_states: [done]
+    states:
+      knock: {wait: {signal: knock}, timeout: 1h, on_success: ask}
+      ask:
+        subworkflow: {name: asks-a-person, version: ^1.0}
+        input: {who: "${output.who}"}
+        timeout: 1h
+        on_success: done
+      done: {}
+"""
+
+
+async def test_a_signal_a_child_and_a_person_move_an_execution_to_its_end(api):
+    await api.push_workflow(FAMILY)
+    await api.push_workflow(PARENT)
+    parent = (await api.execute("waits-for-it", {})).execution_id
+
+    await api.signal(parent, "knock", {"who": "Mara"})
+    child = await eventually(lambda: the_child_of(api, parent), within_s=10)
+    (task,) = child.tasks
+    assert task["title"] == "May Mara come in?"
+
+    with pytest.raises(Invalid) as refused:
+        await api.answer(child.id, task["path"], {"yes": "maybe"})
+    assert "boolean" in str(refused.value.problems)
+    await api.answer(child.id, task["path"], {"yes": True})
+
+    ended = [event async for event in api.follow(parent)][-1]
+    assert (ended.type, ended.data["output"]) == ("execution.completed.v1", {"yes": True})
+    with pytest.raises(NotFound):
+        await api.answer(child.id, task["path"], {"yes": True})
+
+
+async def the_child_of(api: Client, parent: str):
+    for summary in (await api.executions(workflow="asks-a-person")).items:
+        execution = await api.execution(summary.id)
+        if execution.parent is not None and execution.parent["execution"] == parent and execution.tasks:
+            return execution
+    return None

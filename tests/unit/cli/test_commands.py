@@ -20,6 +20,9 @@ def leaves(command: object, name: str = "af") -> Iterator[tuple[str, object]]:
 COMMANDS = dict(leaves(get_command(main.app)))
 
 
+_ORDERS = ("answer", "cancel", "pause", "resume", "retry", "signal", "terminate", "vars")
+
+
 def test_the_commands_are_those_people_were_promised() -> None:
     assert set(COMMANDS) == {
         "af",
@@ -27,7 +30,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af demo support",
         "af dev",
         "af executions",
-        *(f"af executions {order}" for order in ("cancel", "pause", "resume", "retry", "signal", "terminate", "vars")),
+        *(f"af executions {order}" for order in _ORDERS),
         "af executions list",
         "af executions show",
         "af run",
