@@ -78,7 +78,8 @@ SWEEP_S = 1.0
 RESEND_AFTER_S = 10.0  # a step with no outcome and an idle mailbox is sent again after this
 HEARTBEAT_S = 1.0  # a worker's sign of life; broadcast, so a thousand workers cost a thousand small messages
 WORKER_LOST_AFTER_S = 5.0  # of silence; what it held is with another worker within ten
-PULL_HEARTBEAT_S = 5.0  # JetStream's own, while a request for messages stands
+PULL_HEARTBEAT_S = 2.0  # JetStream's own, while a request for messages stands
+PULL_EXPIRES_S = 5.0  # how long a worker that is gone may still be given messages; no longer than it takes to miss it
 CONSUMER_STALL_S = 30.0  # messages wait, we ask for them, and none comes: the consumer is made anew
 DRAIN_S = 30.0  # how long a stopping worker lets running steps finish
 

@@ -3,18 +3,26 @@
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
 
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.artifacts.opening import open_artifacts
 from agentflow.bus import subjects
-from agentflow.bus.nats_jetstream import jetstream
+from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
 from agentflow.clock import SystemClock
+from agentflow.contracts.agent_state import StateRef
+from agentflow.contracts.step import ReleaseState
 from agentflow.ids import UlidSource
 from agentflow.settings import Settings
+from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.orchestrator import Orchestrator
+from control_plane.registry.agent_states import AgentStates
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.workflows import WorkflowRegistry
 from control_plane.service import ControlPlane
+from control_plane.storage.agent_states import SqlAgentStates
 from control_plane.storage.database import database
 from control_plane.storage.days import days_made
 from control_plane.storage.event_store import SqlEventStore
@@ -38,8 +46,12 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         claims = ClaimCheck(await open_artifacts(settings.artifacts_url, settings.key_ring()))
         store = SqlEventStore(db, snapshot_every=settings.snapshot_every)
         registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock)
-        agents = LiveAgents(clock)
+        agents = LiveAgents(clock, lost_after_s=settings.worker_lost_s)
         await bus.listen(subjects.HEARTBEATS, agents.heard)
+        states = AgentStates(
+            SqlAgentStates(db), clock=clock, is_lost=agents.is_lost, ask_release=partial(ask_release, bus)
+        )
+        await bus.answer(subjects.AGENT_STATES, states.answer, group="control-planes")
 
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}
@@ -60,7 +72,11 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             resend_after_s=settings.resend_after_s,
             claims=claims,
         )
-        async with days_made(db, clock), orchestrator.running():
+        async with (
+            days_made(db, clock),
+            orchestrator.running(),
+            care_for_lost_workers(agents, orchestrator, bus, clock),
+        ):
             yield ControlPlane(
                 registry=registry,
                 orchestrator=orchestrator,
@@ -71,3 +87,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
                 parts_ready=parts_ready,
                 new_request_id=ids.ulid,
             )
+
+
+async def ask_release(bus: JetStreamBus, ref: StateRef) -> None:
+    order = ReleaseState(ref.tenant, ref.agent, ref.instance)
+    await bus.broadcast(subjects.WORKER_CONTROL, msgspec.json.encode(order))

@@ -22,6 +22,7 @@ from agentflow.workflow.source_map import Path as Location
 from agentflow.workflow.suggest import did_you_mean
 
 _CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_FIELD = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*", re.ASCII)
 _URL = re.compile(r"https?://[^\s/]+\S*")
 _TIMEOUT_MS = 30_000
 _MEMORY_MB_MIN, _MEMORY_MB_MAX = 64, 64 * 1024  # an interpreter needs the lower to start at all
@@ -71,6 +72,12 @@ def _not_built_in(name: str) -> str:
     return name
 
 
+def _field(text: str) -> str:
+    if not _FIELD.fullmatch(text):
+        raise _refusal(f"`{text}` does not name a field of the input.", "Write a name, or `outer.inner` to go deeper.")
+    return text
+
+
 def _burst_within(limit: "RateLimitSpec") -> "RateLimitSpec":
     if limit.burst > limit.calls:
         raise _refusal("`burst` is more than `calls`.", "A burst is part of the calls, not on top of them.")
@@ -118,9 +125,19 @@ class _Guarded(_Strict):
 Spooling = Literal["when_late", "always"]
 
 
+class StateSpec(_Strict):
+    """What an agent remembers from step to step, and when that is saved."""
+
+    key: Annotated[str, AfterValidator(_field)] | None = None
+    checkpoint: Literal["after_step", "periodic", "manual"] = "after_step"
+    every: Timeout = 30_000
+    hibernate_after: Timeout = 5 * 60_000
+
+
 class FunctionAgentSpec(_Guarded):
     type: Literal["function"]
     call: Call
+    state: StateSpec | None = None
     spool: Spooling = "when_late"
     concurrency: Concurrency = limits.AGENT_CONCURRENCY_DEFAULT
 
@@ -147,6 +164,7 @@ _POLICIES: dict[str | int, type[BaseModel]] = {
     "retry": QuickRetrySpec,
     "rate_limit": RateLimitSpec,
     "circuit": CircuitSpec,
+    "state": StateSpec,
 }
 
 
@@ -234,7 +252,7 @@ def _keys(location: Location) -> list[str]:
         case ("agents" | "tools", _, policy, _) if policy in _POLICIES:
             return list(_POLICIES[policy].model_fields)
         case ("agents", _, _):
-            return [*HttpAgentSpec.model_fields, "call"]
+            return [*HttpAgentSpec.model_fields, "call", "state"]
         case ("tools", _, _):
             return [*ToolSpec.model_fields, *BuiltinToolSpec.model_fields]
         case _:

@@ -1,6 +1,6 @@
 """A worker's sign of life, broadcast and forgotten: who is there, what it hosts, how busy it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import structlog
@@ -8,10 +8,12 @@ import structlog
 from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.clock import Clock
-from agentflow.contracts.step import Heartbeat
+from agentflow.contracts.step import Heartbeat, HeldStep
 from agentflow.ids import WorkerId
 from agentflow.ports import BusUnavailable, MessageBus
 from worker.mailbox import Mailbox
+
+_LOOK_S = limits.HEARTBEAT_S / 5
 
 log = structlog.get_logger(__name__)
 
@@ -25,12 +27,24 @@ class Heart:
         self._worker = worker
         self._mailboxes = mailboxes
         self._started_at_ms = clock.now_ms()
+        self._told: frozenset[HeldStep] = frozenset()
 
     async def beat(self, is_draining: Callable[[], bool]) -> None:
-        """A beat the bus cannot take is left out: the next one says more."""
+        """A beat the bus cannot take is left out: the next one says more.
+
+        What is taken between two beats would be unknown if we died: it is told a little after it came.
+        """
         while True:
+            self._told = frozenset(self._held())
             await self._say(draining=is_draining())
-            await self._clock.sleep(limits.HEARTBEAT_S)
+            next_at_s = self._clock.monotonic_s() + limits.HEARTBEAT_S
+            while self._clock.monotonic_s() < next_at_s:
+                await self._clock.sleep(_LOOK_S)
+                if not self._told.issuperset(self._held()):
+                    break
+
+    def _held(self) -> Iterator[HeldStep]:
+        return (step for mailbox in self._mailboxes for step in mailbox.held)
 
     async def say_goodbye(self) -> None:
         await self._say(draining=True, leaving=True)
@@ -42,7 +56,7 @@ class Heart:
             started_at_ms=self._started_at_ms,
             at_ms=self._clock.now_ms(),
             draining=draining,
-            steps=() if leaving else tuple(step for mailbox in self._mailboxes for step in mailbox.held),
+            steps=() if leaving else tuple(self._held()),
             leaving=leaving,
         )
         try:

@@ -4,7 +4,7 @@ The only file here that knows settings and adapters together; leaving the block 
 """
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,7 +19,7 @@ from agentflow.artifacts.opening import open_artifacts
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.clock import Clock, SystemClock
-from agentflow.contracts.step import TOOLS_AGENT
+from agentflow.contracts.step import TOOLS_AGENT, ReleaseState
 from agentflow.errors import Rejected
 from agentflow.ids import AgentName, UlidSource
 from agentflow.ports import MessageBus
@@ -37,6 +37,7 @@ from worker.agents_file import (
     FunctionAgentSpec,
     HostedToolSpec,
     HttpAgentSpec,
+    StateSpec,
     read_agents_file,
 )
 from worker.health import health_pages
@@ -48,6 +49,8 @@ from worker.policies.rate import RateRules
 from worker.reporter import Reporter
 from worker.runtime import Runtime
 from worker.spool import open_spool
+from worker.states.desk import StateDesk
+from worker.states.stateful import StatefulAgent, StateRules
 from worker.tools.agent import ToolsAgent
 from worker.tools.definitions import Definitions
 from worker.tools.opening import open_egress, open_tools
@@ -76,6 +79,7 @@ class Hosted(msgspec.Struct, frozen=True):
 
     agent: Agent
     concurrency: int
+    remembering: StatefulAgent | None = None  # the same agent without its guards, where it has states
     spool_first: bool = False  # its results go to disk before they are published
 
 
@@ -85,11 +89,13 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     ids = UlidSource(clock.now_ms)
     worker_id = ids.worker()
     footing = ToolFooting(settings, ToolRecords(ids=ids, clock=clock, worker=worker_id), clock)
-    hosted = await hosted_agents(settings.agents_file, footing, clock=clock)
+    desk = StateDesk(clock=clock, worker=worker_id)
+    hosted = await hosted_agents(settings.agents_file, footing, clock=clock, desk=desk)
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
     values = LargeValues(ClaimCheck(await open_artifacts(settings.artifacts_url, settings.key_ring())))
     async with jetstream(settings.nats_url, name=worker_id, replicas=settings.nats_replicas) as bus:
         await footing.connect(bus)
+        desk.connect(bus)
         reporter = Reporter(bus=bus, clock=clock, spool=spool)
         mailboxes = [
             Mailbox(
@@ -107,8 +113,20 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
             )
             for name, host in sorted(hosted.items())
         ]
+        remembering = [host.remembering for host in hosted.values() if host.remembering is not None]
+
+        def release(order: ReleaseState) -> None:
+            for agent in remembering:
+                agent.release(order)
+
         runtime = Runtime(
-            mailboxes, bus=bus, reporter=reporter, clock=clock, worker=worker_id, drain_s=settings.drain_s
+            mailboxes,
+            bus=bus,
+            reporter=reporter,
+            clock=clock,
+            worker=worker_id,
+            drain_s=settings.drain_s,
+            release=release,
         )
 
         def parts() -> dict[str, bool]:
@@ -155,13 +173,15 @@ class ToolFooting:
             await bus.answer(subjects.TOOL_TESTS, answer_tests(self._agent), group="tools")
 
 
-async def hosted_agents(path: Path | None, footing: ToolFooting, *, clock: Clock) -> dict[AgentName, Hosted]:
+async def hosted_agents(
+    path: Path | None, footing: ToolFooting, *, clock: Clock, desk: StateDesk
+) -> dict[AgentName, Hosted]:
     """Installed agents, and those of the agents file, which wins where both use a name."""
     hosted = _installed()
     if path is not None:
         file = read_agents_file(path)
         folder = _importable(path)
-        hosted.update(_from_file(file, clock))
+        hosted.update(_from_file(file, clock, desk))
         if file.tools or file.registered_tools is not None:
             tools = await footing.tools(file, folder)
             guards = {name: guard for name, spec in file.tools.items() if (guard := _guard(name, spec, clock))}
@@ -187,20 +207,25 @@ def _importable(path: Path) -> str:
     return folder
 
 
-def _from_file(file: AgentsFile, clock: Clock) -> dict[AgentName, Hosted]:
+def _from_file(file: AgentsFile, clock: Clock, desk: StateDesk) -> dict[AgentName, Hosted]:
     hosted = {}
     for name, spec in file.agents.items():
-        agent = _agent(name, spec)
+        agent = _agent(name, spec, clock, desk)
         guard = _guard(name, spec, clock)
         hosted[AgentName(name)] = Hosted(
-            GuardedAgent(agent, guard) if guard else agent, spec.concurrency, spool_first=spec.spool == "always"
+            GuardedAgent(agent, guard) if guard else agent,
+            spec.concurrency,
+            remembering=agent if isinstance(agent, StatefulAgent) else None,
+            spool_first=spec.spool == "always",
         )
     return hosted
 
 
-def _agent(name: str, spec: AgentSpec) -> Agent:
+def _agent(name: str, spec: AgentSpec, clock: Clock, desk: StateDesk) -> Agent:
     match spec:
         case FunctionAgentSpec():
+            if spec.state is not None:
+                return _stateful_agent(AgentName(name), spec, spec.state, clock, desk)
             return _python_agent(name, spec.call, spec.concurrency)
         case HttpAgentSpec():
             return HttpAgent(
@@ -211,14 +236,26 @@ def _agent(name: str, spec: AgentSpec) -> Agent:
 
 
 def _python_agent(name: str, call: str, concurrency: int) -> Agent:
+    made = _maker(name, call, concurrency)
+    return made(AgentLife(name))
+
+
+def _stateful_agent(name: AgentName, spec: FunctionAgentSpec, state: StateSpec, clock: Clock, desk: StateDesk) -> Agent:
+    rules = StateRules(state.key, state.checkpoint, state.every / 1000, state.hibernate_after / 1000)
+    # One state does one step at a time, so an instance needs no more than its own thread.
+    return StatefulAgent(name, _maker(name, spec.call, 1), rules, desk=desk, clock=clock)
+
+
+def _maker(name: str, call: str, concurrency: int) -> Callable[[AgentLife], Agent]:
     try:
         found: Any = load(name, call)
     except AgentNotImportable as error:
         log.error("agent.not_importable", agent=name, call=call, story=error.story)  # noqa: TRY400
-        return UnloadedAgent(error)
+        unloaded = UnloadedAgent(error)
+        return lambda _: unloaded
     if has_hooks(found):
-        return HookedAgent(found, AgentLife(name), concurrency=concurrency)
-    return FunctionAgent(name, found, concurrency=concurrency)
+        return lambda life: HookedAgent(found, life, concurrency=concurrency)
+    return lambda _: FunctionAgent(name, found, concurrency=concurrency)
 
 
 def _guard(name: str, spec: AgentSpec | HostedToolSpec, clock: Clock) -> Guard | None:

@@ -19,7 +19,7 @@ from agentflow.ports import Consumer, Delivery
 log = structlog.get_logger(__name__)
 
 BATCH_MAX = 1_000  # one request's worth: large enough that renewing it costs nothing per message
-EXPIRES_S = 30.0
+EXPIRES_S = limits.PULL_EXPIRES_S
 HEARTBEAT_S = limits.PULL_HEARTBEAT_S  # the server speaks at least this often while a request stands
 SILENCE_S_MAX = 2 * HEARTBEAT_S
 HANDLER_FAULT_DELAY_S = 1.0  # a handler that raises would otherwise get the same message back at once, for ever

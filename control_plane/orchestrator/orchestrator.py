@@ -5,7 +5,7 @@ writes under, by shard: it owns those shards and no others.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from agentflow import limits
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.bus import subjects
 from agentflow.clock import Clock
-from agentflow.contracts.step import StepFault
+from agentflow.contracts.step import WORKER_LOST, HeldStep, StepFault
 from agentflow.errors import AgentFlowError, Conflict, NotFound, Unavailable
 from agentflow.execution import messages
 from agentflow.execution.commands import DispatchStep
@@ -384,6 +384,27 @@ class Orchestrator:
                 self._timers.arm_soon(execution)
 
         self._inbox.put(Arrival(execution, TimeReached(self._stamp()), settled, refused))
+
+    def steps_lost(self, worker: WorkerId, steps: Sequence[HeldStep], silent_s: float) -> None:
+        """A worker fell silent with these. What of them is ours and still waits for it begins its next attempt."""
+        for step in steps:
+            state = self._open.get(step.execution_id)
+            flight = state.in_flight.get(step.path) if state is not None else None
+            if flight is None or flight.attempt != step.attempt:
+                continue
+            stamp = self._stamp()
+            gone = StepFault(WORKER_LOST, f"The worker fell silent {silent_s:.0f} s ago.", retryable=True)
+            report = StepReported(stamp, step.path, step.attempt, worker, stamp.at_ms, stamp.at_ms, fault=gone)
+            self._inbox.put(Arrival(step.execution_id, report, lambda _: None, lambda _: None))
+
+    def waiting_for(self, agents: Collection[str], *, since_before_ms: int) -> list[HeldStep]:
+        """Steps of ours that these agents were given before a moment and have not answered."""
+        return [
+            HeldStep(execution, flight.path, flight.attempt)
+            for execution, state in self._open.items()
+            for flight in state.in_flight.values()
+            if flight.agent in agents and flight.at_ms <= since_before_ms
+        ]
 
     def _fail_step(self, execution: ExecutionId, command: DispatchStep, fault: StepFault) -> None:
         """A report in the name of a worker that could never be reached."""

@@ -1,6 +1,6 @@
 """Which agents have live workers now, and which worker has fallen silent, from the workers' heartbeats.
 
-Kept in memory only: it is never a truth. `worker_lost` is a hint to look after what the worker held; whether an
+Kept in memory only: it is never a truth. A lost worker is a hint to look after what the worker held; whether an
 attempt really ends is decided by the heart, and a worker that was only slow finds its late result refused.
 """
 
@@ -38,11 +38,9 @@ class LiveAgents:
         clock: Clock,
         *,
         lost_after_s: float = limits.WORKER_LOST_AFTER_S,
-        worker_lost: Callable[[LostWorker], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._lost_after_s = lost_after_s
-        self._worker_lost = worker_lost
         self._beats: dict[WorkerId, tuple[float, Heartbeat]] = {}
         self._listening_since_s = clock.monotonic_s()
         self._checked_at_s = clock.monotonic_s()
@@ -80,11 +78,12 @@ class LiveAgents:
         oldest_s = self._clock.monotonic_s() - self._lost_after_s
         return any(step in beat.steps for heard_at_s, beat in self._beats.values() if heard_at_s >= oldest_s)
 
-    async def watch(self, can_hear: Callable[[], bool]) -> None:
+    async def watch(self, can_hear: Callable[[], bool], worker_lost: Callable[[LostWorker], None]) -> None:
         """Until cancelled. `can_hear` is whether our own line to the bus is whole."""
         while True:
             await self._clock.sleep(limits.HEARTBEAT_S)
-            self.check(can_hear=can_hear())
+            for lost in self.check(can_hear=can_hear()):
+                worker_lost(lost)
 
     def check(self, *, can_hear: bool) -> list[LostWorker]:
         now_s = self._clock.monotonic_s()
@@ -101,5 +100,4 @@ class LiveAgents:
         for each in lost:
             del self._beats[each.worker]
             _log.warning("worker.lost", worker=each.worker, steps=len(each.steps), silent_s=round(each.silent_s, 1))
-            self._worker_lost(each)
         return lost

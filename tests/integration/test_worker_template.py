@@ -9,6 +9,7 @@ from agentflow.contracts.step import StepRequest
 from agentflow.ids import UlidSource
 from agentflow.settings import Settings
 from worker.agents.agent import StepContext
+from worker.states.desk import StateDesk
 from worker.tools.records import ToolRecords
 from worker.wiring import ToolFooting, hosted_agents
 
@@ -22,7 +23,8 @@ async def test_the_templates_search_finds_its_articles_from_inside_the_sandbox(m
     clock = SystemClock()
     records = ToolRecords(ids=UlidSource(clock.now_ms), clock=clock, worker="wrk_1")
     footing = ToolFooting(Settings(home=tmp_path), records, clock)
-    hosted = await hosted_agents(Path("templates/support/agents.yaml"), footing, clock=clock)
+    desk = StateDesk(clock=clock, worker="wrk_1")
+    hosted = await hosted_agents(Path("templates/support/agents.yaml"), footing, clock=clock, desk=desk)
     request = StepRequest(
         "exec_1",
         "support",

@@ -21,8 +21,8 @@ def lost():
 
 
 @pytest.fixture
-def agents(clock, lost):
-    return LiveAgents(clock, lost_after_s=5, worker_lost=lost.append)
+def agents(clock):
+    return LiveAgents(clock, lost_after_s=5)
 
 
 def beat(live, worker="wrk_1", /, **changes):
@@ -30,19 +30,19 @@ def beat(live, worker="wrk_1", /, **changes):
     live.heard(msgspec.json.encode(Heartbeat(worker=worker, **fields)))
 
 
-async def pass_time(agents, clock, seconds, *, can_hear=True):
+async def pass_time(agents, clock, seconds, lost, *, can_hear=True):
     for _ in range(seconds):
         await clock.advance(1)
-        agents.check(can_hear=can_hear)
+        lost += agents.check(can_hear=can_hear)
 
 
 async def test_a_worker_that_falls_silent_is_told_once_with_what_it_held(agents, clock, lost):
     beat(agents)
-    await pass_time(agents, clock, 5)
+    await pass_time(agents, clock, 5, lost)
     assert lost == []
     assert agents.holds(STEP)
 
-    await pass_time(agents, clock, 5)
+    await pass_time(agents, clock, 5, lost)
 
     (told,) = lost
     assert (told.worker, told.agents, told.steps) == ("wrk_1", ("classifier",), (STEP,))
@@ -54,33 +54,32 @@ async def test_a_worker_that_falls_silent_is_told_once_with_what_it_held(agents,
 async def test_a_worker_that_says_goodbye_is_not_lost(agents, clock, lost):
     beat(agents)
     beat(agents, steps=(), leaving=True)
-    await pass_time(agents, clock, 10)
+    await pass_time(agents, clock, 10, lost)
 
     assert lost == []
 
 
 async def test_nobody_is_lost_while_we_ourselves_cannot_hear_nor_just_after(agents, clock, lost):
     beat(agents)
-    await pass_time(agents, clock, 60, can_hear=False)
-    await pass_time(agents, clock, 5)
+    await pass_time(agents, clock, 60, lost, can_hear=False)
+    await pass_time(agents, clock, 5, lost)
 
     assert lost == []
     assert not agents.is_lost("wrk_1")
-    await pass_time(agents, clock, 1)
+    await pass_time(agents, clock, 1, lost)
     assert len(lost) == 1
 
 
-async def test_nobody_is_lost_because_we_ourselves_stood_still(agents, clock, lost):
+async def test_nobody_is_lost_because_we_ourselves_stood_still(agents, clock):
     beat(agents)
     await clock.advance(60)  # as a suspended process finds it
-    agents.check(can_hear=True)
 
-    assert lost == []
+    assert agents.check(can_hear=True) == []
 
 
-async def test_a_control_plane_that_has_just_begun_calls_nobody_lost(agents, clock):
+async def test_a_control_plane_that_has_just_begun_calls_nobody_lost(agents, clock, lost):
     assert not agents.is_lost("wrk_unheard")
-    await pass_time(agents, clock, 6)
+    await pass_time(agents, clock, 6, lost)
     assert agents.is_lost("wrk_unheard")
 
 

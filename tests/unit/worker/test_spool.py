@@ -1,7 +1,7 @@
 """The spool as a file: what is kept survives, what is torn is cut off, what is full says so."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.spool import SpooledResult, SpoolFull, SpoolUnusable, open_spool
@@ -34,6 +34,7 @@ def test_what_was_kept_is_there_for_the_next_process_and_what_was_confirmed_is_n
     assert reopened(tmp_path) == []
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 400), st.binary(max_size=40))
 def test_a_torn_end_costs_only_itself_and_what_is_written_later_is_found(tmp_path_factory, cut, garbage):
     folder = tmp_path_factory.mktemp("spool")

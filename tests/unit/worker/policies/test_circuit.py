@@ -1,6 +1,6 @@
 """The circuit breaker, with the clock in our hands."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.policies.circuit import Circuit, CircuitRules, CircuitState
@@ -80,6 +80,7 @@ steps = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(steps)
 def test_whatever_happens_it_never_lets_more_probes_through_than_allowed_and_always_recovers(story):
     rules = CircuitRules(failures=2, window_s=10, open_s=3, probes=2)

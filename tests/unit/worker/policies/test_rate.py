@@ -1,6 +1,6 @@
 """The rate limit, with the clock in our hands."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.policies.rate import Rate, RateRules
@@ -22,6 +22,7 @@ def test_a_caller_without_the_patience_takes_nothing_from_the_others():
     assert rate.take(0.0, patience_s=1.0) == 1.0
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 20),
     st.integers(1, 20),

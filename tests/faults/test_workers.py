@@ -1,0 +1,210 @@
+"""Real worker processes that are killed, stopped and poisoned, beside a real control plane and a real NATS."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from agentflow.settings import inherited_environment
+from agentflow.testing import eventually
+
+AGENTS = """
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def _note(name, context):
+    with (HERE / "ran.log").open("a") as log:
+        log.write(f"{context.execution_id} {name} {context.attempt} {context.effect_key} {os.getpid()}\\n")
+
+
+async def quick(input, context):
+    _note("quick", context)
+    return {"n": input.get("n", 0) + 1}
+
+
+async def patient(input, context):
+    _note("patient", context)
+    while not (HERE / "go").exists():
+        await asyncio.sleep(0.02)
+    return {"n": input["n"] + 1, "pid": os.getpid()}
+
+
+async def poison(input, context):
+    _note("poison", context)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def effect(input, context):
+    _note("effect", context)
+    if context.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"n": 1}
+
+
+async def remember(input, context):
+    context.state["seen"] = context.state.get("seen", 0) + 1
+    return {"seen": context.state["seen"], "pid": os.getpid()}
+"""
+
+AGENTS_FILE = """
+apiVersion: agentflow/v1
+kind: Agents
+agents:
+  quick: {type: function, call: "breakable:quick"}
+  patient: {type: function, call: "breakable:patient"}
+  poison: {type: function, call: "breakable:poison"}
+  effect: {type: function, call: "breakable:effect"}
+  remember: {type: function, call: "breakable:remember", state: {key: customer}}
+"""
+
+
+def one_step(agent: str, *, input: str = "{}") -> str:
+    return f"""
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {{name: {agent}-once, version: 1.0.0}}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: only
+    final_states: [only]
+    states:
+      only: {{agent: {agent}, input: {input}, timeout: 60s}}
+"""
+
+
+@asynccontextmanager
+async def another_worker(here, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    settings = {
+        "AF_NATS_URL": here.platform.nats_url,
+        "AF_AGENTS_FILE": str(here.folder / "agents.yaml"),
+        "AF_HOME": str(here.folder / "other-home"),
+        "AF_CONFIG_FILE": os.devnull,
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "worker"),
+        env=inherited_environment() | settings | environment,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.fixture
+def workers_world(world, tmp_path: Path):
+    (tmp_path / "breakable.py").write_text(AGENTS)
+    (tmp_path / "agents.yaml").write_text(AGENTS_FILE)
+    return world
+
+
+async def ended(here, execution):
+    return [event async for event in here.client.follow(execution)]
+
+
+async def test_a_killed_workers_step_is_with_another_within_ten_seconds_whatever_the_ack_wait(workers_world):
+    async with workers_world(AF_ACK_WAIT_S="300") as here:
+        await here.client.push_workflow(one_step("patient", input="{n: 1}"))
+        started = await here.client.execute("patient-once", {})
+        await eventually(lambda: here.runs(started.execution_id)["patient"] == 1, within_s=10)
+        await eventually(lambda: is_listed(here, "patient"), within_s=10)
+
+        here.platform.worker.kill()
+        here.let_go()
+
+        await eventually(lambda: here.runs(started.execution_id)["patient"] == 2, within_s=10)
+        events = await ended(here, started.execution_id)
+        assert [event.data["fault"]["code"] for event in events if event.type == "step.failed.v1"] == ["worker_lost"]
+        assert events[-1].type == "execution.completed.v1"
+
+
+async def test_a_worker_stopped_past_its_time_cannot_record_its_late_result(workers_world):
+    """F-5."""
+    async with workers_world(AF_WORKER_LOST_S="1.5", AF_ACK_WAIT_S="300") as here:
+        await here.client.push_workflow(one_step("patient", input="{n: 1}"))
+        started = await here.client.execute("patient-once", {})
+        await eventually(lambda: here.runs(started.execution_id)["patient"] == 1, within_s=10)
+        await eventually(lambda: is_listed(here, "patient"), within_s=10)
+        stale = int(here.all_runs()[0][-1])
+
+        os.kill(stale, signal.SIGSTOP)
+        try:
+            async with another_worker(here) as other:
+                await eventually(lambda: here.runs(started.execution_id)["patient"] == 2, within_s=20)
+                here.let_go()
+                events = await ended(here, started.execution_id)
+                os.kill(stale, signal.SIGCONT)
+                # It goes on and reports: the sign that it did is its next step.
+                again = await here.client.execute("patient-once", {}, wait=True)
+                (succeeded,) = [event for event in events if event.type == "step.succeeded.v1"]
+                assert succeeded.data["attempt"] > 1
+                assert succeeded.data["output"]["pid"] == other.pid
+                assert again.status == "completed"
+        finally:
+            os.kill(stale, signal.SIGCONT)
+        assert [event.version for event in await ended(here, started.execution_id)] == [e.version for e in events]
+
+
+async def test_a_worker_killed_after_the_effect_runs_it_again_under_the_same_key(workers_world):
+    """F-8."""
+    async with workers_world(AF_WORKER_LOST_S="1.5") as here:
+        await here.client.push_workflow(one_step("effect"))
+        started = await here.client.execute("effect-once", {})
+
+        events = await ended(here, started.execution_id)
+
+        assert events[-1].type == "execution.completed.v1"
+        runs = [line for line in here.all_runs() if line[1] == "effect"]
+        assert [line[2] for line in runs] == ["1", "2"]
+        assert len({line[3] for line in runs}) == 1, "the effect key is the same over all attempts"
+
+
+async def test_a_step_that_kills_its_worker_every_time_fails_and_others_go_on(workers_world):
+    """F-10."""
+    async with workers_world(AF_WORKER_LOST_S="1.5", AF_ACK_WAIT_S="2") as here:
+        await here.client.push_workflow(one_step("poison"))
+        await here.client.push_workflow(one_step("quick"))
+        poisoned = await here.client.execute("poison-once", {})
+        async with another_worker(here):
+            others = [await here.client.execute("quick-once", {}) for _ in range(20)]
+            done = [(await ended(here, each.execution_id))[-1].type for each in others]
+            assert set(done) == {"execution.completed.v1"}
+
+            events = await ended(here, poisoned.execution_id)
+
+        assert events[-1].type == "execution.failed.v1"
+        assert events[-1].data["fault"]["code"] == "worker_lost"
+        lost = [event for event in events if event.type == "step.failed.v1"]
+        assert len(lost) == 6
+        assert len([line for line in here.all_runs() if line[1] == "poison"]) <= len(lost)
+
+
+async def test_an_agents_state_moves_to_the_worker_that_lives(workers_world):
+    async with workers_world(AF_WORKER_LOST_S="1.5") as here:
+        await here.client.push_workflow(one_step("remember", input='{customer: "ada"}'))
+        first = await here.client.execute("remember-once", {}, wait=True)
+        here.platform.worker.kill()
+
+        second = await here.client.execute("remember-once", {}, wait=True)
+
+        assert (first.output["seen"], second.output["seen"]) == (1, 2)
+        assert first.output["pid"] != second.output["pid"]
+
+
+async def is_listed(here, agent):
+    """Whether the control plane has heard that this agent is busy, and so knows what would be lost."""
+    response = await here.client._http.get("/agents")
+    return any(each["name"] == agent and each["running"] for each in response.json()["items"])
