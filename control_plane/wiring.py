@@ -29,6 +29,7 @@ from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
 from control_plane.storage.leases import SqlShardLeases, record_shards
 from control_plane.storage.migrate import upgrade
+from control_plane.storage.sealing import FieldSeal
 from control_plane.storage.workflows import SqlWorkflows
 
 
@@ -43,8 +44,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
     ):
         await upgrade(db)
         await record_shards(db, settings.shards)
-        claims = ClaimCheck(await open_artifacts(settings.artifacts_url, settings.key_ring()))
-        store = SqlEventStore(db, snapshot_every=settings.snapshot_every)
+        ring = settings.key_ring()
+        claims = ClaimCheck(await open_artifacts(settings.artifacts_url, ring))
+        store = SqlEventStore(db, snapshot_every=settings.snapshot_every, seal=FieldSeal(ring))
         registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock)
         agents = LiveAgents(clock, lost_after_s=settings.worker_lost_s)
         await bus.listen(subjects.HEARTBEATS, agents.heard)

@@ -15,6 +15,7 @@ from agentflow.execution.events import encode, type_of
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId
 from agentflow.ports import NewEvents, ShardLost, VersionConflict
+from control_plane.storage.sealing import PLAIN, FieldSeal
 from control_plane.storage.state_snapshots import FORMAT, due
 
 _LIFECYCLE = "execution."  # events of these types may change what the list of executions shows
@@ -30,7 +31,9 @@ class Rows(msgspec.Struct, frozen=True):
     snapshots: list[tuple[Any, ...]]  # the columns of `execution_snapshots`
 
 
-def rows_of(batch: Sequence[NewEvents], epochs: Mapping[int, int], *, snapshot_every: int) -> Rows:
+def rows_of(
+    batch: Sequence[NewEvents], epochs: Mapping[int, int], *, snapshot_every: int, seal: FieldSeal = PLAIN
+) -> Rows:
     events: list[tuple[Any, ...]] = []
     predecessors: list[tuple[Any, ...]] = []
     listed: dict[ExecutionId, tuple[Any, ...]] = {}
@@ -50,14 +53,15 @@ def rows_of(batch: Sequence[NewEvents], epochs: Mapping[int, int], *, snapshot_e
             version += 1
             kind = type_of(event)
             lifecycle = lifecycle or kind.startswith(_LIFECYCLE)
-            data = encode(event).decode()
+            data = seal.event(new.tenant, new.execution, version, encode(event))
             events.append((new.tenant, new.execution, version, kind, data, event.at_ms, epoch, new.shard))
         reached[new.execution] = version
         if lifecycle:
             listed[new.execution] = execution_row(new.execution, new.shard, new.state)
         state = due(new, snapshot_every)
         if state is not None:
-            snapshots[new.execution] = (new.execution, new.tenant, version, FORMAT, state)
+            sealed = seal.state(new.tenant, new.execution, version, state)
+            snapshots[new.execution] = (new.execution, new.tenant, version, FORMAT, sealed)
     return Rows(dict(sorted(needed.items())), events, predecessors, list(listed.values()), list(snapshots.values()))
 
 

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import asyncpg
-from sqlalchemy import Text, and_, cast, func, select
+from sqlalchemy import Row, Text, and_, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from agentflow.execution.events import decode
+from agentflow.execution.events import Event, decode
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
@@ -22,6 +23,7 @@ from agentflow.limits import STATE_SNAPSHOT_EVENTS
 from agentflow.ports import NewEvents, ShardLost, StoredEvent, VersionConflict
 from control_plane.storage.append import Rows, rows_of, write_postgres, write_sqlite
 from control_plane.storage.database import Database
+from control_plane.storage.sealing import PLAIN, FieldSeal
 from control_plane.storage.state_snapshots import FORMAT, unpacked
 from control_plane.storage.tables import event_store, execution_snapshots, executions, shard_leases
 
@@ -29,13 +31,16 @@ _DATA = cast(event_store.c.event_data, Text)  # decoded once, into events
 
 
 class SqlEventStore:
-    def __init__(self, database: Database, *, snapshot_every: int = STATE_SNAPSHOT_EVENTS) -> None:
+    def __init__(
+        self, database: Database, *, snapshot_every: int = STATE_SNAPSHOT_EVENTS, seal: FieldSeal = PLAIN
+    ) -> None:
         self._database = database
+        self._seal = seal
         self._snapshot_every = snapshot_every
         self._write = write_postgres if database.engine == "postgresql" else write_sqlite
 
     async def append(self, batch: Sequence[NewEvents], epochs: Mapping[int, int]) -> None:
-        rows = rows_of(batch, epochs, snapshot_every=self._snapshot_every)
+        rows = rows_of(batch, epochs, snapshot_every=self._snapshot_every, seal=self._seal)
         if rows.events and not await self._written(rows):
             raise await self._refusal(batch, rows)
 
@@ -82,7 +87,13 @@ class SqlEventStore:
             .limit(limit)
         )
         async with self._database.read(tenant) as connection:
-            return [StoredEvent(execution, version, decode(data)) for version, data in await connection.execute(query)]
+            rows = (await connection.execute(query)).all()
+        return [
+            StoredEvent(execution, version, self._decoded(tenant, execution, version, data)) for version, data in rows
+        ]
+
+    def _decoded(self, tenant: str, execution: str, version: int, stored: str) -> Event:
+        return decode(self._seal.opened_event(tenant, execution, version, stored))
 
     async def load(self, execution: ExecutionId) -> ExecutionState | None:
         states = await self.load_all([execution])
@@ -95,22 +106,25 @@ class SqlEventStore:
             # The events first: a snapshot that appears between the two queries is newer than what it stands for here.
             tails = await self._tails(connection, executions)
             stored = await connection.execute(_SNAPSHOTS.where(execution_snapshots.c.execution_id.in_(executions)))
-            begun = {row.execution_id: unpacked(row.state) for row in stored}
+            begun = {row.execution_id: self._unpacked(row) for row in stored}
         states = []
         for execution in executions:
             state = begun.get(execution, ExecutionState())
             tail = [event for version, event in tails.get(execution, ()) if version > state.version]
             if tail or state.version:
-                states.append(reduce(evolve, map(decode, tail), state))
+                states.append(reduce(evolve, tail, state))
         return states
+
+    def _unpacked(self, row: Row[*tuple[Any, ...]]) -> ExecutionState:
+        return unpacked(self._seal.opened_state(row.tenant_id, row.execution_id, row.version, row.state))
 
     async def _tails(
         self, connection: AsyncConnection, wanted: Sequence[ExecutionId]
-    ) -> dict[ExecutionId, list[tuple[int, str]]]:
-        """What followed after each one's snapshot: version and data."""
+    ) -> dict[ExecutionId, list[tuple[int, Event]]]:
+        """What followed after each one's snapshot: version and event."""
         found = await connection.execute(_TAIL.where(event_store.c.execution_id.in_(wanted)))
         return {
-            ExecutionId(execution): [(row[1], row[2]) for row in rows]
+            ExecutionId(execution): [(row[1], self._decoded(row[3], row[0], row[1], row[2])) for row in rows]
             for execution, rows in groupby(found, key=itemgetter(0))
         }
 
@@ -124,11 +138,9 @@ class SqlEventStore:
             return [ExecutionId(execution) for execution in await connection.scalars(query)]
 
 
-_SNAPSHOTS = select(execution_snapshots.c.execution_id, execution_snapshots.c.state).where(
-    execution_snapshots.c.format == FORMAT
-)
+_SNAPSHOTS = select(execution_snapshots).where(execution_snapshots.c.format == FORMAT)
 _TAIL = (
-    select(event_store.c.execution_id, event_store.c.version, _DATA)
+    select(event_store.c.execution_id, event_store.c.version, _DATA, event_store.c.tenant_id)
     .outerjoin(
         execution_snapshots,
         and_(

@@ -14,6 +14,7 @@ from agentflow.execution.events import decode
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.ports import StreamedEvent, StreamPage
 from control_plane.storage.database import Database
+from control_plane.storage.sealing import PLAIN, FieldSeal
 from control_plane.storage.tables import event_store, shard_leases
 
 _DRAWN = text("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM event_store_position_seq")
@@ -21,8 +22,9 @@ _LEASES = select(shard_leases.c.shard).order_by(shard_leases.c.shard)
 
 
 class SqlEventStream:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, seal: FieldSeal = PLAIN) -> None:
         self._database = database
+        self._seal = seal
         self._safe = 0  # up to here it is known that nothing can appear any more
 
     async def page(self, *, after: int = 0, limit: int) -> StreamPage:
@@ -43,7 +45,13 @@ class SqlEventStream:
         )
         async with self._database.system_read() as connection:
             events = tuple(
-                StreamedEvent(position, TenantId(tenant), ExecutionId(execution), version, decode(data))
+                StreamedEvent(
+                    position,
+                    TenantId(tenant),
+                    ExecutionId(execution),
+                    version,
+                    decode(self._seal.opened_event(tenant, execution, version, data)),
+                )
                 for position, tenant, execution, version, data in await connection.execute(query)
             )
         # A page that is not full reached the end: what is missing before it was never committed.

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-from control_plane.storage.tables.types import Counter, JsonText, Retention, TimedId, kept, metadata
+from control_plane.storage.tables.types import SENSITIVE, Counter, JsonText, Retention, TimedId, kept, metadata
 
 # What lists and recovery ask for. It follows from the events and is written in their transaction.
 executions = Table(
@@ -59,7 +59,7 @@ event_store = Table(
     Column("execution_id", TimedId, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("event_type", Text, nullable=False),
-    Column("event_data", JsonText, nullable=False),
+    Column("event_data", JsonText, nullable=False, info=SENSITIVE),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("epoch", Integer, nullable=False),  # of the lease under which it was written
     # PostgreSQL lets no key of a divided table leave out what divides it; there an index gives the order.
@@ -80,7 +80,7 @@ execution_snapshots = Table(
     Column("tenant_id", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("format", Text, nullable=False),
-    Column("state", LargeBinary, nullable=False),
+    Column("state", LargeBinary, nullable=False, info=SENSITIVE),
     PrimaryKeyConstraint("execution_id", name="execution_snapshots_pkey"),
     postgresql_partition_by="RANGE (execution_id)",
     info=kept(Retention.HISTORY, day_key="execution_id"),

@@ -12,6 +12,9 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 metadata = MetaData()
 
+# The mark of a column whose fields are encrypted where there are keys: see `control_plane.storage.sealing`.
+SENSITIVE = {"sensitive": True}
+
 # An event as `agentflow.execution.events.encode` wrote it; read it with a cast to text. PostgreSQL's `json` keeps
 # that text and checks that it is JSON. `jsonb` would not do for facts: it refuses "\u0000" and turns the number 1e16
 # into an integer, which a typed condition then sees as another type.
