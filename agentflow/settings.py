@@ -222,6 +222,12 @@ class Settings(BaseModel):
     db_migrate_dsn: Annotated[str, AfterValidator(_database)] | None = None
     """The same PostgreSQL database for a user who owns the tables, where the one of `db_dsn` does not."""
 
+    retention: str = ""
+    """How long things are kept where the defaults do not fit: history=30d,acme/history=7d,cost=never."""
+
+    retention_export_url: Annotated[str, AfterValidator(_artifacts)] | None = None
+    """Where rows are written before they are removed: file:///folder or s3://bucket/prefix; nowhere by default."""
+
     nats_url: Annotated[str, AfterValidator(_nats)] = "nats://127.0.0.1:4222"
     """The NATS server with JetStream."""
 

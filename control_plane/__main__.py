@@ -19,6 +19,7 @@ from agentflow.telemetry.logs import configure_logs
 from control_plane.api.app import create_api
 from control_plane.rpc.server import create_server
 from control_plane.service import ControlPlane
+from control_plane.upkeep import upkeep
 from control_plane.wiring import control_plane
 
 _log = structlog.get_logger(__name__)
@@ -102,7 +103,10 @@ def main() -> int:
         settings = load_settings()
         debug = settings.log_level == "debug"
         configure_logs(settings.log_level, settings.log_format)
-        uvloop.run(serve(settings))
+        if sys.argv[1:2] == ["upkeep"]:
+            sys.stdout.write(uvloop.run(upkeep(settings, sys.argv[2:])) + "\n")
+        else:
+            uvloop.run(serve(settings))
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a sentence
         return report(error, debug=debug)
     return ExitCode.OK

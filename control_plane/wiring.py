@@ -29,8 +29,10 @@ from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
 from control_plane.storage.leases import SqlShardLeases, record_shards
 from control_plane.storage.migrate import upgrade
+from control_plane.storage.retention_schedule import retention_kept
 from control_plane.storage.sealing import FieldSeal
 from control_plane.storage.workflows import SqlWorkflows
+from control_plane.upkeep import retention_job
 
 
 @asynccontextmanager
@@ -45,7 +47,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         await upgrade(db)
         await record_shards(db, settings.shards)
         ring = settings.key_ring()
-        claims = ClaimCheck(await open_artifacts(settings.artifacts_url, ring))
+        artifacts = await open_artifacts(settings.artifacts_url, ring)
+        claims = ClaimCheck(artifacts)
         store = SqlEventStore(db, snapshot_every=settings.snapshot_every, seal=FieldSeal(ring))
         registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock)
         agents = LiveAgents(clock, lost_after_s=settings.worker_lost_s)
@@ -76,6 +79,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         )
         async with (
             days_made(db, clock),
+            retention_kept(db, retention_job(settings, db, artifacts), clock),
             orchestrator.running(),
             care_for_lost_workers(agents, orchestrator, bus, clock),
         ):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from agentflow.cli import demo, dev, orders, run, services, validate, version, workflows
+from agentflow.cli import demo, dev, orders, run, services, storage, validate, version, workflows
 from agentflow.cli.errors import report
 from agentflow.errors import AgentFlowError
 
@@ -24,6 +24,9 @@ app.add_typer(workflows.app, name="workflow")
 app.command("validate")(validate.validate)
 app.command("server")(services.server)
 app.command("worker")(services.worker)
+app.add_typer(storage.storage, name="storage")
+app.add_typer(storage.retention, name="retention")
+app.add_typer(storage.keys, name="keys")
 app.command("version")(version.show_version)
 
 

@@ -32,6 +32,10 @@ def require_embedded() -> None:
     require("The embedded platform", "embedded", *_SERVER_PACKAGES)
 
 
+def require_server() -> None:
+    require("The control plane", "server", *_SERVER_PACKAGES)
+
+
 def server() -> None:
     """Run the control plane: API, orchestrator and storage. Configured by AF_* variables or agentflow.yaml.
 
@@ -40,7 +44,7 @@ def server() -> None:
       af server
       AF_DB_DSN=postgres://af:secret@db/af AF_NATS_URL=nats://bus:4222 af server
     """
-    require("The control plane", "server", *_SERVER_PACKAGES)
+    require_server()
     _become("control_plane")
 
 

@@ -35,7 +35,7 @@ class UnknownKey(Rejected):
     def __init__(self, key_id: str) -> None:
         super().__init__(
             f"Something stored is encrypted with the key {key_id!r}, which is not among AF_ENCRYPTION_KEYS.",
-            hint="Add that key again after the first one, and take it out only after `af db rekey` has finished.",
+            hint="Add that key again after the first one, and take it out only after `af keys rekey` has finished.",
         )
 
 

@@ -1,0 +1,285 @@
+"""The purge: it removes exactly what its plan lists, with everything that belongs to it, and nothing else."""
+
+from collections.abc import AsyncIterator
+from functools import reduce
+from pathlib import Path
+
+import msgspec
+import pytest
+import zstandard
+from sqlalchemy import func, insert, select, text
+
+from agentflow.artifacts.opening import open_artifacts, open_keeper
+from agentflow.artifacts.store import KeptArtifacts
+from agentflow.execution.events import ExecutionCompleted, ExecutionStarted, StepScheduled, WorkflowRef
+from agentflow.execution.evolve import evolve
+from agentflow.execution.state import ExecutionState
+from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkflowId, encode_ulid
+from agentflow.ports import NewEvents, Shelf
+from control_plane.storage.database import Database, database
+from control_plane.storage.days import make_days, parts
+from control_plane.storage.event_store import SqlEventStore
+from control_plane.storage.exports import Exports
+from control_plane.storage.leases import SqlShardLeases
+from control_plane.storage.migrate import upgrade
+from control_plane.storage.retention import RetentionJob
+from control_plane.storage.retention_rules import DAYS_DEFAULT, InvalidRetention, Rules, parse_rules
+from control_plane.storage.retention_schedule import claim
+from control_plane.storage.tables import (
+    agent_states,
+    cost_observations,
+    event_store,
+    execution_snapshots,
+    executions,
+    idempotency_keys,
+)
+from control_plane.storage.tables.types import Retention
+from control_plane.storage.usage import storage_report
+
+DAY_MS = 24 * 3600 * 1000
+NOW_MS = 1_800_000_000_000
+ACME, OTHER = TenantId("acme"), TenantId("other")
+
+
+@pytest.fixture
+async def db(database_dsn: str) -> AsyncIterator[Database]:
+    async with database(database_dsn) as opened:
+        await upgrade(opened)
+        yield opened
+
+
+@pytest.fixture
+async def artifacts(tmp_path: Path) -> KeptArtifacts:
+    return await open_artifacts(f"file://{tmp_path}/artifacts")
+
+
+@pytest.fixture
+def job(db: Database, artifacts: KeptArtifacts) -> RetentionJob:
+    return RetentionJob(db, artifacts, Rules(), Exports(None))
+
+
+def began(days_ago: float, number: int = 0) -> ExecutionId:
+    at_ms = NOW_MS - int(days_ago * DAY_MS)
+    return ExecutionId(f"exec_{encode_ulid((at_ms << 80) | number)}")
+
+
+async def store_of(db: Database) -> tuple[SqlEventStore, dict[int, int]]:
+    epochs = await SqlShardLeases(db).acquire(range(4), "writer", lease_s=600)
+    return SqlEventStore(db, snapshot_every=2), dict(epochs)
+
+
+def run_of(execution: ExecutionId, days_ago: float, *, tenant: TenantId = ACME, ended: bool = True) -> NewEvents:
+    at_ms = NOW_MS - int(days_ago * DAY_MS)
+    workflow = WorkflowRef(WorkflowId("wf_1"), "support", "1.0.0", "d1")
+    events = [
+        ExecutionStarted(at_ms, execution, tenant, workflow, {"text": "x" * 200}, TraceId("t")),
+        StepScheduled(at_ms, StepPath("a"), "a", 1, AgentName("x"), {"text": "y" * 200}, 500),
+        *([ExecutionCompleted(at_ms + 1, {"answer": 42})] if ended else []),
+    ]
+    return NewEvents(execution, tenant, 1, 0, tuple(events), reduce(evolve, events, ExecutionState()))
+
+
+async def rows(db: Database, table) -> int:
+    async with db.system_read() as connection:
+        return await connection.scalar(select(func.count()).select_from(table)) or 0
+
+
+async def test_a_run_removes_exactly_what_the_plan_lists(db: Database, artifacts: KeptArtifacts, job) -> None:
+    store, epochs = await store_of(db)
+    old, fresh, still_open, foreign = began(40), began(5), began(50), began(45)
+    await store.append(
+        [
+            run_of(old, 40),
+            run_of(fresh, 5),
+            run_of(still_open, 50, ended=False),
+            run_of(foreign, 45, tenant=OTHER),
+        ],
+        epochs,
+    )
+    for execution, tenant in ((old, ACME), (fresh, ACME), (still_open, ACME), (foreign, OTHER)):
+        await artifacts.put(Shelf(tenant, execution), execution.encode())
+    async with db.system_write() as connection:
+        row = {"operation": "execute", "body_hash": "h", "created_at_ms": 1}
+        keys = [{**row, "tenant_id": ACME, "key": name, "resource_id": name} for name in (old, fresh)]
+        await connection.execute(insert(idempotency_keys), keys)
+
+    plan = await job.plan(NOW_MS)
+    assert [(removal.tenant, removal.kind, removal.ids) for removal in plan.removals] == [
+        (ACME, "history", (old,)),
+        (OTHER, "history", (foreign,)),
+    ]
+    assert await rows(db, event_store) == 11
+
+    assert await job.run(NOW_MS) == plan
+
+    assert [await store.load(execution) is None for execution in (old, fresh, still_open, foreign)] == [
+        True, False, False, True,
+    ]  # fmt: skip
+    assert await rows(db, executions) == 2
+    assert await rows(db, event_store) == 5
+    assert await rows(db, execution_snapshots) == 2
+    assert {use.shelf.owner for use in await artifacts.shelves()} == {fresh, still_open}
+    async with db.system_read() as connection:
+        assert list(await connection.scalars(select(idempotency_keys.c.key))) == [fresh]
+    after = await job.plan(NOW_MS)
+    assert (after.removals, after.orphans) == ((), ())
+
+
+async def test_tenants_may_keep_longer_shorter_or_for_ever(db: Database, artifacts: KeptArtifacts) -> None:
+    store, epochs = await store_of(db)
+    await store.append([run_of(began(10, n), 10, tenant=TenantId(f"t{n}")) for n in range(3)], epochs)
+    await store.append([run_of(began(90, 3), 90, tenant=TenantId("t2"))], epochs)
+    rules = parse_rules("history=20d, t0/history=7d ,t2/history=never")
+
+    plan = await RetentionJob(db, artifacts, rules, Exports(None)).run(NOW_MS)
+
+    assert [(removal.tenant, removal.items) for removal in plan.removals] == [("t0", 1)]
+    assert await rows(db, executions) == 3
+
+
+async def test_rows_that_end_by_their_age_go_and_the_newest_state_of_an_agent_stays(db: Database, job) -> None:
+    old, new = NOW_MS - 500 * DAY_MS, NOW_MS - DAY_MS
+    cost = {
+        "tenant_id": ACME, "path": "a", "attempt": 1, "agent": "x", "resource": "model", "tokens_in": 1,
+        "tokens_out": 1, "microdollars": 5,
+    }  # fmt: skip
+    state = {"tenant_id": ACME, "agent_id": "a", "checkpoint_type": "full", "state_data": b"s", "metadata": {}}
+    async with db.system_write() as connection:
+        await connection.execute(
+            insert(cost_observations),
+            [
+                {**cost, "execution_id": began(500), "id": "1", "at_ms": old},
+                {**cost, "execution_id": began(1), "id": "1", "at_ms": new},
+            ],
+        )
+        await connection.execute(
+            insert(agent_states),
+            [
+                {**state, "instance": "i", "version": 1, "created_at_ms": old},
+                {**state, "instance": "i", "version": 2, "created_at_ms": old},
+                {**state, "instance": "j", "version": 1, "created_at_ms": old},
+            ],
+        )
+
+    plan = await job.run(NOW_MS)
+
+    assert [(removal.kind, removal.items) for removal in plan.removals] == [("agent_state", 1), ("cost", 1)]
+    assert (await rows(db, cost_observations), await rows(db, agent_states)) == (1, 2)
+
+
+async def test_what_is_removed_was_exported_first(db: Database, artifacts: KeptArtifacts, tmp_path: Path) -> None:
+    store, epochs = await store_of(db)
+    await store.append([run_of(began(40), 40), run_of(began(2), 2)], epochs)
+    keeper = open_keeper(f"file://{tmp_path}/exports")
+
+    await RetentionJob(db, artifacts, Rules(), Exports(keeper)).run(NOW_MS)
+
+    lines = exported(tmp_path / "exports" / "acme")
+    events = [line["row"] for line in lines if line["table"] == "event_store"]
+    assert [(row["execution_id"], row["version"]) for row in events] == [(began(40), 1), (began(40), 2), (began(40), 3)]
+    assert {line["table"] for line in lines} == {"event_store", "execution_snapshots", "executions"}
+
+
+def exported(folder: Path) -> list[dict]:
+    lines = []
+    for path in sorted(folder.glob("*.jsonl.zst")):
+        content = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+        lines += [msgspec.json.decode(line) for line in content.splitlines()]
+    return lines
+
+
+async def test_an_export_that_fails_leaves_everything_in_place(db: Database, artifacts: KeptArtifacts) -> None:
+    class Full:
+        def spool(self):
+            raise OSError("no space left")
+
+    store, epochs = await store_of(db)
+    await store.append([run_of(began(40), 40)], epochs)
+
+    with pytest.raises(OSError, match="no space"):
+        await RetentionJob(db, artifacts, Rules(), Exports(Full())).run(NOW_MS)
+
+    assert (await rows(db, executions), await rows(db, event_store)) == (1, 3)
+
+
+async def test_artifacts_of_no_execution_go_once_they_are_old_enough(artifacts: KeptArtifacts, job) -> None:
+    await artifacts.put(Shelf("acme", "exec_never"), b"left by a killed process")
+    (use,) = await artifacts.shelves()
+
+    early = await job.run(use.newest_ms + 1000)
+    late = await job.run(use.newest_ms + 2 * DAY_MS)
+
+    assert (early.orphans, late.orphans) == ((), ("acme/exec_never",))
+    assert await artifacts.shelves() == []
+
+
+async def test_an_execution_that_was_taken_up_again_meanwhile_stays(db: Database, job, monkeypatch) -> None:
+    store, epochs = await store_of(db)
+    await store.append([run_of(began(40), 40)], epochs)
+    plan = await job.plan(NOW_MS)
+    async with db.system_write() as connection:
+        await connection.execute(text("UPDATE executions SET status = 'running', ended_at_ms = NULL"))
+
+    async def planned(_: int):
+        return plan
+
+    monkeypatch.setattr(job, "plan", planned)
+    await job.run(NOW_MS)
+
+    assert (await rows(db, executions), await rows(db, event_store)) == (1, 3)
+
+
+async def test_only_one_replica_runs_it_and_once_a_day(db: Database) -> None:
+    assert not await claim(db, NOW_MS)  # first use: due a day later
+    assert not await claim(db, NOW_MS + DAY_MS // 2)
+    assert [await claim(db, NOW_MS + DAY_MS), await claim(db, NOW_MS + DAY_MS)] == [True, False]
+
+
+async def test_days_that_are_over_are_dropped_and_the_disk_is_free_at_once(postgres_dsn: str, tmp_path: Path) -> None:
+    async with database(postgres_dsn) as db:
+        await upgrade(db)
+        for days_ago in range(40, 45):
+            await make_days(db, NOW_MS - days_ago * DAY_MS, ahead=0)
+        store, epochs = await store_of(db)
+        survivor = began(41.5, 77)
+        await store.append([run_of(began(40 + n % 5, n), 40 + n % 5) for n in range(400)], epochs)
+        await store.append([run_of(survivor, 41.5, ended=False)], epochs)
+        before = set(await parts(db))
+        artifacts = await open_artifacts(f"file://{tmp_path}/artifacts")
+
+        plan = await RetentionJob(db, artifacts, Rules(), Exports(None)).run(NOW_MS)
+
+        assert plan.removals[0].items == 400
+        assert len(before) > len(await parts(db))
+        assert not {part for part in await parts(db) if part.table == "event_store"}
+        assert await store.open_executions([1]) == [survivor]
+        assert len(await store.read(ACME, survivor)) == 2
+        assert (await rows(db, executions), await rows(db, event_store)) == (1, 2)
+
+
+async def test_the_report_counts_bytes_for_each_tenant_workflow_and_kind(
+    db: Database, artifacts: KeptArtifacts
+) -> None:
+    store, epochs = await store_of(db)
+    await store.append([run_of(began(1, n), 1, tenant=tenant) for n, tenant in enumerate((ACME, ACME, OTHER))], epochs)
+    await artifacts.put(Shelf(ACME, began(1, 0)), b"z" * 5_000)
+
+    report = await storage_report(db, artifacts)
+
+    history = {use.tenant: use for use in report.uses if use.kind == "history"}
+    assert set(history) == {ACME, OTHER}
+    assert history[ACME].workflow == "support"
+    assert history[ACME].bytes == pytest.approx(2 * history[OTHER].bytes, rel=0.02)
+    assert 500 < history[OTHER].bytes < 5_000
+    kept = next(use for use in report.uses if use.kind == "artifact")
+    assert (kept.tenant, kept.workflow, kept.items, kept.bytes) == (ACME, "support", 1, report.artifact_bytes)
+    assert report.database_bytes > sum(use.bytes for use in history.values())
+
+
+def test_every_kind_that_ends_by_age_has_a_length_and_rules_are_checked() -> None:
+    endless = {Retention.REQUEST, Retention.REGISTERED, Retention.TENANT, Retention.TRANSIENT, Retention.DEPLOYMENT}
+    assert set(DAYS_DEFAULT) | endless == set(Retention)
+    for wrong in ("history", "history=7", "history=7w", "nothing=7d", "a b/history=7d", "registered=1d", "history=-1d"):
+        with pytest.raises(InvalidRetention):
+            parse_rules(wrong)
+    assert parse_rules("").days("any", Retention.AUDIT) == 30
