@@ -5,6 +5,7 @@ expression means is the planner's. Unknown keys are refused: a key that is silen
 """
 
 import re
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
@@ -144,7 +145,7 @@ def _tag_of(kinds: dict[type, str], otherwise: str) -> Discriminator:
 
 
 OnError = Annotated[
-    Annotated[str, Tag("~text")] | Annotated[tuple[ErrorRoute, ...], Tag("~routes"), Field(strict=False, min_length=1)],
+    Annotated[str, Tag("~text")] | Annotated[tuple[ErrorRoute, ...], Tag("~routes"), Field(strict=False)],
     _tag_of({list: "~routes", tuple: "~routes"}, "~text"),
 ]
 
@@ -235,13 +236,19 @@ class Failure(Part):
     message: str = ""
 
 
+def _some_way(ways: tuple[Transition, ...]) -> tuple[Transition, ...]:
+    if not ways:
+        raise refusal("A choice needs a way to take.", "Write at least one `{to: …}`.")
+    return ways
+
+
 KINDS = ("choice", "wait", "parallel", "map", "subworkflow", "human", "loop", "compensate", "fail", "succeed")
 
 
 class State(Step):
     """One of `agent`, `tool` and `KINDS` says what it does; the other keys say what comes before and after."""
 
-    choice: tuple[Transition, ...] | None = Field(default=None, strict=False, min_length=1)
+    choice: Annotated[tuple[Transition, ...], Field(strict=False), AfterValidator(_some_way)] | None = None
     wait: Wait | None = None
     parallel: Parallel | None = None
     map: Map | None = None
@@ -265,7 +272,7 @@ class State(Step):
         """What it claims to be: one of `KINDS`, or `step`. A final state may be nothing of it."""
         return ["step"] * self.has_step + [kind for kind in KINDS if kind in self.model_fields_set]
 
-    @property
+    @cached_property
     def kind(self) -> str | None:
         return next(iter(self.kinds), None)
 

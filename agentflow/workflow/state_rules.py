@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agentflow.errors import Problem
 from agentflow.workflow.graph import Machine
 from agentflow.workflow.model import State, Step, Workflow
-from agentflow.workflow.source_map import Path
+from agentflow.workflow.source_map import Path, path_text
 
 # Keys that say nothing about a state of that kind. `step` takes all of them.
 _ONE_OF = "Keep one of them."
@@ -24,16 +24,19 @@ _MEANINGLESS: dict[str, tuple[str, ...]] = {
 _LOCALS_TAKEN = ("input", "output", "steps", "vars", "env", "workflow", "error", "index")
 
 
-def state_problems(machine: Machine, workflow: Workflow) -> Iterator[Problem]:
+def state_problems(machine: Machine, workflow: Workflow, *, complete: bool) -> Iterator[Problem]:
+    """`complete=False`: what seems to be missing may only have been lost, so nothing is said about that."""
     for name, state in machine.states.items():
         at = machine.at(name)
         yield from _kinds(machine, state, name, at)
         yield from _steps(machine, state, name, at)
         yield from _ways(machine, state, name, at)
         yield from _waits(machine, state, name, at)
-        yield from _fans_and_loops(machine, state, name, at)
+        yield from _fans_and_loops(machine, state, at)
         yield from _children(machine, state, at, workflow)
         yield from _bodies(machine, state, at)
+        if complete:
+            yield from _missing(machine, state, name, at)
 
 
 def _kinds(machine: Machine, state: State, name: str, at: Path) -> Iterator[Problem]:
@@ -54,9 +57,6 @@ def _steps(machine: Machine, state: State, name: str, at: Path) -> Iterator[Prob
     steps: list[tuple[Step, Path, str]] = [(state, at, f"State `{name}`")]
     if state.compensation is not None:
         steps.append((state.compensation, (*at, "compensation"), f"The compensation of `{name}`"))
-        if not state.compensation.has_step:
-            hint = "Name the agent or the tool that undoes it."
-            yield machine.at_key(steps[1][1], f"{steps[1][2]} has neither an agent nor a tool.", hint)
     steps += [(body, (*at, *below), f"`{inner}` of `{name}`") for below, inner, body in state.bodies()]
     for step, path, what in steps:
         if step.agent is not None and step.tool is not None:
@@ -84,28 +84,21 @@ def _waits(machine: Machine, state: State, name: str, at: Path) -> Iterator[Prob
     if state.wait is None:
         return
     forms = [form for form in ("duration", "until", "signal") if getattr(state.wait, form) is not None]
-    if not forms:
-        hint = "Write duration, until or signal."
-        yield machine.at_key((*at, "wait"), f"State `{name}` does not say what it waits for.", hint)
     if len(forms) > 1:
         message = f"State `{name}` waits for both {forms[0]} and {forms[1]}."
         yield machine.at_key((*at, "wait", forms[1]), message, _ONE_OF)
-    if "signal" not in forms and state.timeout is not None:
+    if forms and "signal" not in forms and state.timeout is not None:
         message = f"State `{name}` waits for a moment that comes by itself."
         yield machine.at_key((*at, "timeout"), message, "Remove the timeout.")
 
 
-def _fans_and_loops(machine: Machine, state: State, name: str, at: Path) -> Iterator[Problem]:
+def _fans_and_loops(machine: Machine, state: State, at: Path) -> Iterator[Problem]:
     if state.parallel is not None:
         join, count = state.parallel.join, len(state.parallel.branches)
         if isinstance(join, int) and join > count:
             message = f"{join} branches must succeed, but there are {count}."
             yield machine.at_value((*at, "parallel", "join"), message, "Lower join, or add branches.")
-    loop = state.loop
-    if loop is not None and loop.while_ is None and loop.for_ is None:
-        hint = "Write `while` with a condition, or `for` with a list."
-        yield machine.at_key((*at, "loop"), f"Loop `{name}` does not say how long it goes on.", hint)
-    inner = state.map or loop
+    inner = state.map or state.loop
     if inner is not None and inner.as_ in _LOCALS_TAKEN:
         message = f"`{inner.as_}` already means something in expressions."
         yield machine.at_value((*at, state.kind or "", "as"), message, "Choose another name.")
@@ -123,12 +116,30 @@ def _bodies(machine: Machine, state: State, at: Path) -> Iterator[Problem]:
         if body.states is not None and body.has_step:
             key = "agent" if body.agent is not None else "tool"
             yield machine.at_key((*path, key), f"`{inner}` is both a step and a machine.", _ONE_OF)
-        elif body.states is None and not body.has_step:
-            hint = "Name an agent or a tool, or write initial_state, final_states and states."
-            yield machine.at_key(path, f"`{inner}` has nothing to do.", hint)
-        elif body.states is not None and body.initial_state is None:
-            yield machine.at_key(path, f"`{inner}` has no `initial_state`.", "Add `initial_state: …`.")
         for key in ("input", "output", "timeout", "retry"):
             if body.states is not None and not body.has_step and key in body.model_fields_set:
                 message = f"`{inner}` is a machine: {key} means nothing to it."
                 yield machine.at_key((*path, key), message, "Give it to a state inside.")
+
+
+def _missing(machine: Machine, state: State, name: str, at: Path) -> Iterator[Problem]:
+    """What is not there, or empty, although something cannot be done without it."""
+    if state.on_error == ():
+        path = (*at, "on_error")
+        yield machine.at_value(path, f"`{path_text(path)}` is empty.", "Write at least one `{to: …}`.")
+    if state.compensation is not None and not state.compensation.has_step:
+        message = f"The compensation of `{name}` has neither an agent nor a tool."
+        yield machine.at_key((*at, "compensation"), message, "Name the agent or the tool that undoes it.")
+    wait, loop = state.wait, state.loop
+    if wait is not None and wait.duration is None and wait.until is None and wait.signal is None:
+        hint = "Write duration, until or signal."
+        yield machine.at_key((*at, "wait"), f"State `{name}` does not say what it waits for.", hint)
+    if loop is not None and loop.while_ is None and loop.for_ is None:
+        hint = "Write `while` with a condition, or `for` with a list."
+        yield machine.at_key((*at, "loop"), f"Loop `{name}` does not say how long it goes on.", hint)
+    for below, inner, body in state.bodies():
+        if body.states is None and not body.has_step:
+            hint = "Name an agent or a tool, or write initial_state, final_states and states."
+            yield machine.at_key((*at, *below), f"`{inner}` has nothing to do.", hint)
+        elif body.states is not None and body.initial_state is None and not body.has_step:
+            yield machine.at_key((*at, *below), f"`{inner}` has no `initial_state`.", "Add `initial_state: …`.")

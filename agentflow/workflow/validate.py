@@ -29,7 +29,7 @@ def machine_problems(loaded: LoadedWorkflow, *, complete: bool = True) -> list[P
             _unknown_targets(machine),
             _final_that_goes_on(machine),
             _transitions_never_taken(machine),
-            state_problems(machine, loaded.workflow),
+            state_problems(machine, loaded.workflow, complete=complete),
         ]
         if complete:
             rules += [_no_step(machine), _no_way_on(machine), _unreachable(machine), _no_end(machine)]

@@ -233,8 +233,7 @@ def _route(route: model.ErrorRoute) -> Route:
 
 
 def _too_many_expressions(loaded: LoadedWorkflow) -> Problem | None:
-    machine = loaded.workflow.machine
-    written = msgspec.json.encode(machine.model_dump(mode="json"))
+    written = msgspec.json.encode(loaded.document.data["spec"]["fsm"])
     count = written.count(b"${") + written.count(b'"condition":"')
     if count <= limits.EXPRESSIONS_PER_WORKFLOW_MAX:
         return None

@@ -113,6 +113,9 @@ def _unit(name: str, state: State) -> PlanShape:
         bound = None if state.loop is None else state.loop.max
         least, most = 0, _repeated(most, bound)
         steps = [StepCount(one.name, 0, _repeated(one.max, bound)) for one in steps]
+    if state.error_routes:
+        # It may go on without having begun all of it.
+        least, steps = 0, [msgspec.structs.replace(one, min=0) for one in steps]
     return PlanShape(least, add(most, len(undo)), (*steps, *undo))
 
 
