@@ -20,7 +20,7 @@ import requests.exceptions
 
 from agentflow.canonical import canonical
 from agentflow.errors import Rejected
-from sandbox.backends import layout
+from sandbox.backends import layout, seccomp
 from sandbox.backends.daemon import DockerOptions
 from sandbox.backends.door import Door
 from sandbox.backends.exchange import LOG_BYTES_MAX, Ending, Report, TooLarge, frame, is_complete
@@ -38,8 +38,8 @@ _HEADER = struct.Struct(">BxxxL")  # how Docker tells stdout from stderr on one 
 _STDOUT = 1
 _READY = b"ready\n"
 _ANSWER_S = 20.0
-_SPARE_PROCESSES = 4
-_SPARE_BYTES = 32 * MIB
+_SPARE = (32 * MIB, 4)  # memory and processes of what fences the tool
+_SPARE_OF_GVISOR = (160 * MIB, 512)  # its kernel is a process with threads, counted with the tool's
 LAYERS = (
     *("capabilities", "cgroup", "environment", "image_by_digest", "ipc", "mount", "network", "no_new_privileges"),
     *("pid", "read_only", "rlimits", "seccomp", "user", "uts"),
@@ -103,6 +103,9 @@ class DockerSandbox:
         self._options = options
         self._loosened = loosened
         self._pool = Pool(self._start, idle_max=options.idle_max)
+        # Docker's own filter lets a process trace another of its user; ours, behind it, does not. gVisor has no need.
+        self._seccomp = seccomp.filter_program() if options.runtime is None else b""
+        self._fences = ("no_new_privileges", "rlimits", *(("seccomp",) if self._seccomp else ()))
 
     async def run(self, call: ToolCall, profile: ExecProfile) -> SandboxOutcome:
         refuse_unless(call, self.backend, python=True, command=True, container=True)
@@ -145,7 +148,8 @@ class DockerSandbox:
         return frame(
             call,
             profile,
-            fences=("no_new_privileges", "rlimits"),
+            fences=self._fences,
+            seccomp=self._seccomp,
             given={
                 "AGENTFLOW_EGRESS": layout.EGRESS if profile.egress and call.egress is not None else None,
                 "AGENTFLOW_WORKSPACE": layout.WORKSPACE if call.workspace is not None else None,
@@ -167,7 +171,7 @@ class DockerSandbox:
             mounts.append(layout.Mount(layout.CHILD, layout.CHILD_INSIDE))
             program = ["python3", "-I", "-B", layout.CHILD_INSIDE, *(["wait"] if early else [])]
             image, command, own = self._options.image, program, False
-        config = hardening(profile, mounts, runtime=self._options.runtime)
+        config = hardening(profile, mounts, user=user, runtime=self._options.runtime)
         if self._loosened is not None:
             self._loosened(config)
         identity = config.pop("User", f"{user}:{user}")
@@ -192,25 +196,37 @@ class DockerSandbox:
                 attached = self._client.attach_socket(made["Id"], params=wanted)
                 self._client.start(made["Id"])
             except Exception:
-                self._client.remove_container(made["Id"], force=True, v=True)
+                with contextlib.suppress(docker.errors.DockerException):
+                    self._client.remove_container(made["Id"], force=True, v=True)
                 raise
             return made["Id"], attached
 
+        starting = asyncio.ensure_future(asyncio.to_thread(start))
         try:
-            container, attached = await asyncio.to_thread(start)
-        except BaseException as error:
+            container, attached = await asyncio.shield(starting)
+        except docker.errors.DockerException as error:
             if door is not None:
                 await door.close()
-            if isinstance(error, docker.errors.DockerException):
-                raise SandboxUnavailable(self.backend, str(error), hint="See the daemon's log.") from None
+            raise SandboxUnavailable(self.backend, str(error), hint="See the daemon's log.") from None
+        except asyncio.CancelledError:
+            # A thread cannot be stopped: whoever cancels waits until what it started is gone again.
+            container, attached = await starting
+            unwanted = _Contained(self._client, container, attached, door=door, own=own)
+            await unwanted.end()
+            await unwanted.discard()
             raise
         return _Contained(self._client, container, attached, door=door, own=own)
 
 
-def hardening(profile: ExecProfile, mounts: list[layout.Mount], *, runtime: str | None = None) -> dict[str, Any]:
+def hardening(
+    profile: ExecProfile, mounts: list[layout.Mount], *, user: int, runtime: str | None = None
+) -> dict[str, Any]:
     """All that a container may have. What is not here is Docker's default, which keeps its own filter of calls."""
-    memory_bytes = profile.memory_bytes + profile.disk_bytes + _SPARE_BYTES
-    room = f"rw,nosuid,nodev,size={profile.disk_bytes},nr_inodes={profile.inodes_max},mode=1777"
+    spare_bytes, spare_processes = _SPARE if runtime is None else _SPARE_OF_GVISOR
+    memory_bytes = profile.memory_bytes + profile.disk_bytes + spare_bytes
+    # Owned, because runc gives the mount the mode of the image's folder of that name, whatever is asked for.
+    owner = f"uid={user},gid={user},mode=0700"
+    room = f"rw,nosuid,nodev,noexec,size={profile.disk_bytes},nr_inodes={profile.inodes_max},{owner}"
     config: dict[str, Any] = {
         "Binds": [f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in mounts],
         "CapDrop": ["ALL"],
@@ -220,7 +236,7 @@ def hardening(profile: ExecProfile, mounts: list[layout.Mount], *, runtime: str 
         "MemorySwap": memory_bytes,  # the sum: no swap beside it
         "NanoCpus": int(profile.cpus * 1_000_000_000),
         "NetworkMode": "none",
-        "PidsLimit": profile.processes_max + _SPARE_PROCESSES,
+        "PidsLimit": profile.processes_max + spare_processes,
         "Privileged": False,
         "ReadonlyRootfs": True,
         "SecurityOpt": ["no-new-privileges"],
@@ -252,6 +268,8 @@ class _Contained:
         self._over = False
 
     async def ready(self) -> None:
+        if self._own:
+            return  # it reads its input when it likes
         async with asyncio.timeout(_ANSWER_S):
             async for stream, data in self._heard():
                 if stream == _STDOUT and data == _READY:
@@ -291,9 +309,9 @@ class _Contained:
             self._over = True
         if self._door is not None:
             await self._door.close()
-        with contextlib.suppress(OSError):
-            self._attached.close()
-            self._socket.close()
+        for end in (self._attached, self._socket):
+            with contextlib.suppress(OSError):
+                end.close()
 
     async def discard(self) -> None:
         await _quietly(self._client.remove_container, self._container, force=True, v=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _INSTALL = "Install it: apt-get install -y runsc (Debian), or see gvisor.dev; it needs root or user namespaces."
 _SPARE_BYTES = 160 * MIB  # gVisor's own kernel and file server
-_SPARE_PROCESSES = 192  # and their threads, and one more for each of the tool's
+_SPARE_PROCESSES = 512  # and their threads, and one more for each of the tool's
 _PROBE_S = 20.0
 _IDLE_MAX = 8
 LAYERS = (
@@ -161,7 +161,13 @@ class GvisorSandbox:
         cgroup = None
         if self._cgroups is not None:
             cgroup = self._cgroups.create(profile, spare_bytes=_SPARE_BYTES, spare_processes=_SPARE_PROCESSES)
-        process = await StdioProcess.start(argv, cwd=str(scratch.path), env={}, cgroup=cgroup, hasty=True)
+        try:
+            process = await StdioProcess.start(argv, cwd=str(scratch.path), env={}, cgroup=cgroup, hasty=True)
+        except BaseException:
+            await asyncio.to_thread(scratch.remove)
+            if door is not None:
+                await door.close()
+            raise
         cleaning = None if cgroup is not None else [self._runsc, *flags, "delete", "--force", name]
         return _Guest(process, layers=self.layers, scratch=scratch, door=door, cleaning=cleaning)
 

@@ -115,7 +115,9 @@ class ProcessSandbox:
         self._without = frozenset(without)
         self._inside = tuple(layer for layer in inside if layer not in without)
         self._cgroups = None if "cgroup" in self._without else cgroups
-        self._seccomp = seccomp.filter_program() if "seccomp" in self._inside else b""
+        filtered = "seccomp" in self._inside
+        self._seccomp = seccomp.filter_program() if filtered else b""
+        self._seccomp_without_unix = seccomp.filter_program(unix_sockets=False) if filtered else b""
 
     def layers(self, isolation: Isolation, *, other_user: bool = True) -> tuple[str, ...]:
         """What stands around a call, by name."""
@@ -208,7 +210,7 @@ class ProcessSandbox:
             writable=(*(layout.TEMPORARY if wrapped else ()), *(() if workspace is None else (workspace,))),
             bounds=bounds,
             user=user_of(call.tenant),
-            seccomp=self._seccomp,
+            seccomp=self._seccomp if wrapped or egress else self._seccomp_without_unix,
             dies_with_parent=not wrapped,
         )
 

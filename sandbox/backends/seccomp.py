@@ -95,8 +95,12 @@ class UnknownArchitecture(OSError):
     pass
 
 
-def filter_program(machine: str | None = None) -> bytes:
-    """The BPF program for this machine: eight bytes an instruction."""
+def filter_program(machine: str | None = None, *, unix_sockets: bool = True) -> bytes:
+    """The BPF program for this machine: eight bytes an instruction.
+
+    Landlock does not guard the connecting to a socket in the file system: where nothing else hides those of the host,
+    there must be no unix sockets at all.
+    """
     name = machine or platform.machine()
     if name not in _ARCHITECTURES:
         raise UnknownArchitecture(errno.ENOSYS, f"no table of system calls for {name}")
@@ -113,7 +117,7 @@ def filter_program(machine: str | None = None) -> bytes:
             program += _when(_JMP_JEQ, number, _error(errno.EPERM))
     program += _when(_JMP_JEQ, _CLONE3[column], _error(errno.ENOSYS))
     program += _on(_CLONE[column], [(_LD_W_ABS, 0, 0, _ARG0), *_when(_JMP_JSET, _NAMESPACE_FLAGS, _error(errno.EPERM))])
-    program += _on(_SOCKET[column], _socket_rules())
+    program += _on(_SOCKET[column], _socket_rules(_FAMILIES_ALLOWED if unix_sockets else _FAMILIES_ALLOWED[1:]))
     program += _on(_IOCTL[column], [(_LD_W_ABS, 0, 0, _ARG1), *_each(_TERMINAL_INJECTION, _error(errno.EPERM))])
     program += _each(_NEWER_ALLOWED, _ALLOW)
     program += _when(_JMP_JGE, _KNOWN_BELOW[column], _error(errno.ENOSYS))
@@ -146,10 +150,10 @@ def _on(number: int, rules: list[_Instruction]) -> list[_Instruction]:
     return [(_JMP_JEQ, 0, len(body), number), *body]
 
 
-def _socket_rules() -> list[_Instruction]:
+def _socket_rules(allowed: tuple[int, ...]) -> list[_Instruction]:
     families = [(_LD_W_ABS, 0, 0, _ARG0)]
-    for position, family in enumerate(_FAMILIES_ALLOWED):
-        families.append((_JMP_JEQ, len(_FAMILIES_ALLOWED) - position, 0, family))
+    for position, family in enumerate(allowed):
+        families.append((_JMP_JEQ, len(allowed) - position, 0, family))
     kinds = [(_LD_W_ABS, 0, 0, _ARG1), (_ALU_AND, 0, 0, _SOCKET_TYPE_MASK)]
     return [
         *families,
