@@ -92,7 +92,8 @@ class Cost(msgspec.Struct, frozen=True):
         return None
 
 
-def cost_of(words: Sequence[Token], paths: Iterable[NamePath]) -> Cost:
+def cost_of(words: Sequence[Token], paths: Iterable[NamePath], kind: str) -> Cost:
+    """`kind` is the type of the result: text and numbers cannot hold other values."""
     depths, variables = _depths(words)
     counts = [0, 0, 0]
     for word, depth in zip(words, depths, strict=True):
@@ -102,6 +103,8 @@ def cost_of(words: Sequence[Token], paths: Iterable[NamePath]) -> Cost:
     for path in paths:
         at = places[path.starts[0]]
         after = _texts(words, at + 2 * len(path.parts) - 1)
+        if is_macro(words, at - 1) or (after[:1] == ["."] and after[1] in MACROS):
+            continue  # the name that a macro gives to an item, or the list it walks: nothing is read of it here
         weight = _PATTERN_WEIGHT if after[:2] == [".", "matches"] or _is_global_pattern(words) else 1
         is_item = depths[at] > 0 and path.parts[0] in variables
         uses.append(Use(None if is_item else path.parts, depths[at], weight))
@@ -115,8 +118,20 @@ def cost_of(words: Sequence[Token], paths: Iterable[NamePath]) -> Cost:
         builders=_builder_depth(words, depths),
         growth=prod(_repeats(words, at) for at in macros if words[at - 1].text == "map"),
         literal=_longest_literal(words),
-        composes=any(word.kind == "symbol" and word.text in "[{" for word in words) or bool(macros),
+        composes=kind.partition("<")[0] in ("dyn", "list", "map") and _makes_lists(words),
     )
+
+
+def _makes_lists(words: Sequence[Token]) -> bool:
+    """Whether there is a literal list or object, or a macro that builds one; a bracket after a value is an index."""
+    for at, word in enumerate(words):
+        if is_macro(words, at) and words[at - 1].text in LIST_BUILDERS:
+            return True
+        if word.kind == "symbol" and word.text in "[{":
+            before = words[at - 1] if at else None
+            if before is None or (before.kind == "symbol" and before.text not in ")]}") or before.text == "in":
+                return True
+    return False
 
 
 def _repeats(words: Sequence[Token], bracket: int) -> int:

@@ -36,6 +36,7 @@ _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \| |\nERROR: |\
 _UNDECLARED = re.compile(r"undeclared reference to '\.?([^']*)'")
 _OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '(.*)'", re.DOTALL)
 _UNEXPECTED = re.compile(r"Syntax error: (?:mismatched|extraneous) input '(.*?)' expecting", re.DOTALL)
+_MISSING = re.compile(r"Syntax error: missing '.*' at '(.*)'", re.DOTALL)
 _NOT_VIABLE = re.compile(r"Syntax error: no viable alternative at input '(.*)'", re.DOTALL)
 _UNREADABLE = re.compile(r"Syntax error: token recognition error at: '(.*)'", re.DOTALL)
 # A macro is checked as what it stands for; a person wrote a test that is no test.
@@ -218,7 +219,7 @@ def _refusal(text: str, words: Sequence[Token], message: str, offset: int) -> Re
         if operator == "_?_:_" and text[offset : offset + 1] != "?" and (test := _TEST.fullmatch(operands)):
             operator, operands = "_&&_", f"(bool, {test[1]})"
         return Refusal("overload", operator, offset, operands)
-    if (found := _UNEXPECTED.match(message)) or (found := _NOT_VIABLE.match(message)):
+    if found := _UNEXPECTED.match(message) or _MISSING.match(message) or _NOT_VIABLE.match(message):
         if found[1] == "<EOF>" or offset >= len(text):
             return Refusal("incomplete", "", len(text))
         return Refusal("unexpected", word_at(text, offset), offset)

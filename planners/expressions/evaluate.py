@@ -39,7 +39,7 @@ class CelExpression(Expression):
         wanted = wanted_of(paths) if alone is None or alone[0] == "steps" else {alone[0]: None}
         self._readers = tuple((name, reader(name, parts, scope)) for name, parts in wanted.items())
         self._alone = alone
-        cost = cost_of(checked.words, places)
+        cost = cost_of(checked.words, places, checked.type)
         self._cost = None if cost.is_small else cost
 
     def value(self, facts: Facts) -> Any:

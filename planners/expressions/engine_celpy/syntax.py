@@ -159,14 +159,14 @@ class _Reader:
         name, args = str(tree.children[0]), self._args(tree)
         at = self._after(tree.children[0].end_pos).start
         if name == "has" and len(args) == 1:
-            return self._has(args[0], depth)
+            return self._has(args[0], at, depth)
         return Call(at, name, tuple(self.node(arg, depth + 1) for arg in args))
 
-    def _has(self, arg: Any, depth: int) -> Node:
+    def _has(self, arg: Any, at: int, depth: int) -> Node:
         inner = self.node(arg, depth)
         if not isinstance(inner, Select):
             raise Refused(Refusal("other", "has() argument must be a field selection", inner.at))
-        return Has(inner.at, inner.operand, inner.field)
+        return Has(at, inner.operand, inner.field)
 
     def _method(self, tree: Any, depth: int) -> Node:
         operand, field, args = tree.children[0], tree.children[1], self._args(tree)
