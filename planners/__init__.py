@@ -1,6 +1,6 @@
 """A definition in, a program out: what turns a workflow into decisions.
 
-`expressions` is conditions and templates (the one door to the CEL engine), `fsm` the state machine; `kinds`
+`expressions` is conditions and templates (CEL and JSONPath), `fsm` the state machine; `kinds`
 joins a kind of planner to its compiler. Pure and deterministic: no clock, no chance, no I/O, no framework.
 Planners see the kernel's words (workflow, execution, contracts, errors, limits), never its wires.
 """

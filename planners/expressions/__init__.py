@@ -1,8 +1,9 @@
-"""Conditions and templates: CEL, checked once at registration against the declared schemas.
+"""Conditions and templates: CEL or JSONPath, checked once at registration against the declared schemas.
 
-`lexer` and `bounds` refuse what could hang us, `shapes` turns JSON Schema into types, `scope` says which names
-a place may use, `check` finds faults before anything runs, `evaluate` gives a value or a fault as data,
-`templates` puts expressions into the input of a step.
+The way in is `conditions` (what decides) and `templates` (`${…}` in the input of a step); both give an `expression`, which
+answers from the `Facts` of `scope`. On the way there `lexer` and `bounds` refuse what could hang us, `dialect` what would not mean
+the same everywhere, `shapes` turns JSON Schema into types and `check` finds faults before anything runs.
 
-`engine` is the one door to the CEL runtime: no other module imports it.
+`engine` is the port of the CEL engines: `engine_google` and `engine_celpy` answer it, `engines` chooses. `jsonpath` and
+`jsonpath_query` are the other language, `patterns` the regular expressions of both.
 """
