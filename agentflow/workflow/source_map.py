@@ -69,14 +69,16 @@ class Document:
     def within(self, path: Path, line: int, column: int) -> Place:
         """Where a character of a text value stands: `line` and `column` count inside the value.
 
-        Exact for text on one line and for literal blocks; other text over several lines gives its start,
-        because a folded line no longer says where it was broken.
+        Exact for text on one line, for literal blocks and for folded ones whose lines are all indented alike; other
+        text over several lines gives its start, because it no longer says where it was broken.
         """
         node, depth = self._walk(path)
         if depth < len(path) or not isinstance(node.data, str):
             return node.line, node.column
         if node.style == "|":
             return self._within_literal(node, line, column)
+        if node.style == ">" and line == 1:
+            return self._within_folded(node, column - 1)
         if not node.one_line or line != 1:
             return node.line, node.column
         source = self._lines[node.line - 1]
@@ -89,6 +91,17 @@ class Document:
             return node.line, node.column
         indent = self._lines[row - 1].find(wanted[line - 1])
         return (row, indent + column) if indent >= 0 else (node.line, node.column)
+
+    def _within_folded(self, node: Node, offset: int) -> Place:
+        begun, row = 0, node.line
+        while row < len(self._lines):
+            text = self._lines[row].strip()
+            if not text or node.data[begun : begun + len(text)] != text:
+                break
+            if offset <= begun + len(text):
+                return row + 1, self._lines[row].find(text) + offset - begun + 1
+            begun, row = begun + len(text) + 1, row + 1  # a line break was folded into one space
+        return node.line, node.column
 
     def _walk(self, path: Path) -> tuple[Node, int]:
         """The deepest node on the way along `path`, and how many parts of it were followed."""

@@ -4,6 +4,7 @@ The engine's own checker does the work, against variables declared from the sche
 It is asked more than once: the names it does not know are how fields of the previous output are found.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,6 +23,9 @@ _FUNCTIONS = (
     "size", "len", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string",
     "bytes", "bool", "type", "dyn", "duration", "timestamp", *sorted(MACROS),
 )  # fmt: skip
+_TYPE_NAMES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type"})
+_RANGE = re.compile(r"expression of type '(.*)' cannot be the range")
+_SELECT = re.compile(r"expression of type '(.*)' cannot be the operand of a select")
 _SYNTAX = frozenset({"unexpected", "unreadable", "incomplete", "nested"})
 # One pass finds the undeclared names, the second checks with them; a name hidden by a macro's may need a third.
 _PASSES_MAX = 4
@@ -93,10 +97,10 @@ class _Checker:
     def _declare(self, path: NamePath, *, hidden: bool) -> None:
         """Declare what is known along a path; say so where a closed shape has no such field."""
         root = path.parts[0]
-        scope = self._scope
-        if root not in RESERVED and root not in scope.locals and root not in getattr(scope.output, "fields", ()):
-            return  # the checker knows better whether it is a name at all
+        known = root in RESERVED or root in self._scope.locals or root in getattr(self._scope.output, "fields", ())
         shape = self._scope.root(root)
+        if not known and (shape is None or hidden or root in _TYPE_NAMES):
+            return  # the engine knows better whether it is a name at all
         for depth in range(1, len(path.parts) + 1):
             if shape is None:
                 return
@@ -173,6 +177,18 @@ def _sentence(refusal: Refusal) -> tuple[str, str]:
             return f"`{subject}` cannot be read.", hint
         case "nested":
             return "The expression is nested too deeply.", "At most 32 levels are allowed; split it."
+    return _other(subject)
+
+
+def _other(subject: str) -> tuple[str, str]:
+    if found := _RANGE.match(subject):
+        return f"A macro walks a list or an object, not a value of type {found[1]}.", "Walk a list: `items.all(…)`."
+    if found := _SELECT.match(subject):
+        return f"A value of type {found[1]} has no fields.", "Select from an object."
+    if "must be a field selection" in subject:
+        return "`has` asks for a field: `has(output.name)`.", "Name the field with its object."
+    if "must be a simple identifier" in subject:
+        return "The first argument of a macro is a name for the item.", "Write `items.all(item, …)`."
     return f"The expression is not valid: {subject}.", "See the CEL language definition."
 
 

@@ -21,7 +21,8 @@ _CONSTANTS = frozenset({"in", "true", "false", "null"})
 
 
 def left_out(words: Sequence[Token]) -> list[Fault]:
-    return [fault for at in range(len(words)) for fault in _faults_at(words, at)]
+    faults = {fault.message: fault for at in reversed(range(len(words))) for fault in _faults_at(words, at)}
+    return list(reversed(faults.values()))  # the first of each kind: the others are cured with it
 
 
 def _faults_at(words: Sequence[Token], at: int) -> Iterator[Fault]:

@@ -27,12 +27,14 @@ _JSON_RESULTS = "Give back text, a number, true or false, null, a list or an obj
 class CelExpression(Expression):
     language = "cel"
 
-    def __init__(self, text: str, checked: Checked, compiled: Compiled, scope: Scope) -> None:
+    def __init__(
+        self, text: str, checked: Checked, compiled: Compiled | None, scope: Scope, alone: tuple[str, ...] | None = None
+    ) -> None:
+        """`alone` is the path of an expression that is nothing but a name, and needs no engine."""
         super().__init__(text)
-        self._evaluate = compiled.evaluate
+        self._evaluate = _no_engine if compiled is None else compiled.evaluate
         places = name_paths(checked.words)
         paths = [path.parts for path in places if path.parts[0] in checked.roots]
-        alone = paths[0] if len(paths) == 1 and text.strip() == ".".join(paths[0]) else None
         self._names = {path[0]: _no_such(path[0], scope) for path in paths}
         self._paths = tuple(dict.fromkeys(paths))
         # A name alone is walked here: nothing needs to be cut down for an engine, except all steps to one.
@@ -128,11 +130,22 @@ def compile_cel(text: str, scope: Scope, engine: Engine = ENGINE) -> tuple[CelEx
     checked = check(text, scope, engine)
     if checked.faults:
         return None, checked
+    if (name := _name_alone(text, checked)) is not None:
+        return CelExpression(text, checked, None, scope, name), checked
     compiled = engine.compile_text(runnable(text, checked.words), dict.fromkeys(checked.roots, DYN))
     if not isinstance(compiled, list):
         return CelExpression(text, checked, compiled, scope), checked
     # What the checker could not see, such as `has()` of something that is no field.
     return None, replace(checked, faults=tuple(faults_of(compiled)))
+
+
+def _name_alone(text: str, checked: Checked) -> tuple[str, ...] | None:
+    paths = [path.parts for path in name_paths(checked.words) if path.parts[0] in checked.roots]
+    return paths[0] if len(paths) == 1 and text.strip() == ".".join(paths[0]) else None
+
+
+def _no_engine(_data: Any) -> Failure:
+    return Failure("it is only a name")
 
 
 def _no_such(name: str, scope: Scope) -> str:

@@ -229,7 +229,7 @@ def test_what_fits_the_schema_compiles(text):
         ("a = 1", 2, "`=` cannot be read.", "Use `==` to compare."),
         ("a and b", 2, "`and` is not expected here.", "&&"),
         ("x == 'open", 5, "`'open` cannot be read.", "quotes"),
-        ("has(input)", 4, "has() argument must be a field selection", ""),
+        ("has(input)", 4, "`has` asks for a field", ""),
         ("", 0, "The expression is empty.", ""),
         ("  // only a comment", 0, "The expression is empty.", ""),
         ("import == 1", 0, "`import` is a reserved word.", ""),

@@ -120,7 +120,9 @@ def test_values_behind_an_alias_stand_where_they_were_written():
         ("[{k: x}, {k: 'ab'}]", (1, 2), (1, 7)),
         ("k: |\n  first\n   second\n", (2, 2), (3, 4)),
         ("k: |\n\n    first\n", (2, 1), (3, 5)),
-        ("k: >\n  folded\n  text\n", (1, 9), (1, 4)),
+        ("k: >\n  folded\n  text\n", (1, 9), (3, 4)),
+        ("k: >-\n    folded\n    text\n", (1, 1), (2, 5)),
+        ("k: >\n  one\n\n  two\n", (2, 1), (1, 4)),
         ("k: plain over\n  lines", (1, 12), (1, 4)),
     ],
 )
