@@ -41,8 +41,8 @@ class CelExpression(Expression):
         wanted = wanted_of(paths) if alone is None or alone[0] == "steps" else {alone[0]: None}
         self._readers = tuple((name, reader(name, parts, scope)) for name, parts in wanted.items())
         self._alone = alone
-        cost = cost_of(checked.words, places, checked.type)
-        self._cost = None if cost.is_small else cost
+        cost = cost_of(checked.words, places, checked.type) if alone is None else None
+        self._cost = None if cost is None or cost.is_small else cost
 
     def value(self, facts: Facts) -> Any:
         """May be a claim where the expression is nothing but a name: such a value passes through unread."""

@@ -208,10 +208,10 @@ def test_the_largest_machine_compiles_within_seconds():
     )
     text = f"{head}    initial_state: s0\n    final_states: [end]\n    states:\n{states}      s1998: {{agent: a, on_success: end}}\n      end:\n"
 
-    begun = time.perf_counter()
+    begun = time.process_time()  # not by the clock on the wall: others use this machine too
     compile_workflow(text)
 
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 @pytest.mark.parametrize(
