@@ -1,12 +1,12 @@
 """The owner of executions, as the API sees it: start one, look at one, wait for one.
 
-Builds the rooms of this package around the ports it is given, and runs their loops. `epochs` are the leases it
-writes under, by shard: it owns those shards and no others.
+Builds the rooms of this package around the ports it is given, and runs their loops. Several replicas share the
+shards; `routing` finds the owner of whatever is not ours, so a caller need not know about shards.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
@@ -20,10 +20,10 @@ from agentflow.errors import AgentFlowError, Conflict, NotFound, Unavailable
 from agentflow.execution import messages
 from agentflow.execution.commands import DispatchStep
 from agentflow.execution.events import WorkflowRef
-from agentflow.execution.messages import ExecutionMessage, Stamp, Start, StepReported, TimeReached
+from agentflow.execution.messages import Stamp, Start, StepReported, TimeReached
 from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, UlidSource, WorkerId, shard_of
-from agentflow.ports import BusUnavailable, EventStore, MessageBus, ShardLeases, ShardLost, Shelf, Subscription
+from agentflow.ports import EventStore, MessageBus, ShardLeases, ShardLost, Shelf, Subscription
 from control_plane.orchestrator import relay
 from control_plane.orchestrator.children import Children, Resolve
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
@@ -32,13 +32,12 @@ from control_plane.orchestrator.outbound import SENDER, Outbound
 from control_plane.orchestrator.ownership import Ownership
 from control_plane.orchestrator.performer import Performer
 from control_plane.orchestrator.results import Results
+from control_plane.orchestrator.routing import Routing
 from control_plane.orchestrator.sweeper import Sweeper
 from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Wanted, Watchers
 
 _log = structlog.get_logger(__name__)
-
-_LOOK_AGAIN_S = 1.0
 
 
 class ExecutionNotFound(NotFound):
@@ -113,7 +112,6 @@ class Orchestrator:
         self._watchers = Watchers()
         self._timers = Timers(clock, self._wake)
         self._inboxes: dict[int, tuple[Subscription, Subscription]] = {}
-        self._hops: set[asyncio.Task[None]] = set()
         self._ownership = Ownership(
             leases=leases,
             bus=bus,
@@ -124,6 +122,15 @@ class Orchestrator:
             alone=alone,
             gained=self._take_up,
             lost=self._let_go,
+        )
+        self._routing = Routing(
+            inbox=self._inbox,
+            bus=bus,
+            clock=clock,
+            stamp=self._stamp,
+            state=self.state,
+            owned=self._ownership.epochs,
+            shards=shards,
         )
         outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, unsendable=self._fail_step)
         self._sweeper = Sweeper(
@@ -136,7 +143,7 @@ class Orchestrator:
         self._performer = Performer(
             outbound=outbound,
             sweeper=self._sweeper,
-            children=Children(post=self._post, stamp=self._stamp, resolve=resolve, claims=claims),
+            children=Children(post=self._routing.post, stamp=self._stamp, resolve=resolve, claims=claims),
             open_executions=self._open,
         )
         self._loop = CommitLoop(
@@ -169,7 +176,8 @@ class Orchestrator:
                 try:
                     yield
                 finally:
-                    for task in (*tasks, *self._hops):
+                    self._routing.stop()
+                    for task in tasks:
                         task.cancel()
         finally:
             await listening.stop()
@@ -188,7 +196,7 @@ class Orchestrator:
         # Here already, so that no large input waits for its commit in memory.
         kept = input if self._claims is None else await self._claims.checked(Shelf(tenant, execution), input)
         message = Start(self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms)
-        return await self._committed(tenant, message.execution, message)
+        return await self._routing.committed(tenant, execution, message)
 
     async def state(self, tenant: TenantId, execution: ExecutionId) -> ExecutionState:
         state = self._open.get(execution) or await self._store.load(execution)
@@ -200,8 +208,9 @@ class Orchestrator:
         self, tenant: TenantId, execution: ExecutionId, wanted: Wanted, *, within_s: float
     ) -> ExecutionState:
         """The first committed state that is wanted, or the newest one when the time is over."""
-        if not self._is_ours(execution):
-            return await self._wait_elsewhere(tenant, execution, wanted, within_s)
+        deadline_s = self._clock.monotonic_s() + within_s
+        if not self._routing.is_ours(execution):
+            return await self._routing.wait_elsewhere(tenant, execution, wanted, deadline_s)
         moved = self._watchers.expect(execution, wanted)  # before looking, so that nothing falls between
         try:
             state = await self.state(tenant, execution)
@@ -211,6 +220,8 @@ class Orchestrator:
                 return await moved
         except TimeoutError:
             return await self.state(tenant, execution)
+        except ShardLost:  # it went to another replica while we waited
+            return await self._routing.wait_elsewhere(tenant, execution, wanted, deadline_s)
         finally:
             moved.cancel()
 
@@ -228,111 +239,7 @@ class Orchestrator:
                 raise NotFailed(execution, state.status)
         elif state.ended and not (isinstance(message, messages.UpdateVars) and state.status is Status.FAILED):
             raise ExecutionEnded(execution, state.status)
-        return await self._committed(tenant, execution, message)
-
-    async def _wait_elsewhere(
-        self, tenant: TenantId, execution: ExecutionId, wanted: Wanted, within_s: float
-    ) -> ExecutionState:
-        """The same for an execution of another replica: its feed says when to look."""
-        moved = asyncio.Event()
-
-        def heard(raw: bytes) -> None:
-            if execution.encode() in raw:
-                moved.set()
-
-        listening = await self._bus.listen(subjects.shard_feed(shard_of(execution, self._shards)), heard)
-        deadline_s = self._clock.monotonic_s() + within_s
-        try:
-            while not wanted(state := await self.state(tenant, execution)):
-                left_s = deadline_s - self._clock.monotonic_s()
-                if left_s <= 0:
-                    break
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left_s, _LOOK_AGAIN_S)):  # a feed may lose a message
-                        await moved.wait()
-                moved.clear()
-        finally:
-            await listening.stop()
-        return state
-
-    async def _committed(self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage) -> ExecutionState:
-        """The state once the message is durable, wherever its shard is. Follows the shard while it changes hands."""
-        deadline_s = self._clock.monotonic_s() + limits.HOP_S
-        sent = False
-        while True:
-            try:
-                if self._is_ours(execution):
-                    return await self._committed_here(tenant, execution, message, again=sent)
-                sent = True
-                return await self._committed_elsewhere(tenant, execution, message)
-            except (ShardLost, BusUnavailable):
-                if self._clock.monotonic_s() > deadline_s:
-                    raise
-                await self._clock.sleep(_LOOK_AGAIN_S / 4)
-
-    async def _committed_here(
-        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, *, again: bool
-    ) -> ExecutionState:
-        committed, arrival = self._awaited(execution, message, again=again)
-        if isinstance(message, Start):
-            self._inbox.admit(tenant, arrival)
-        else:
-            self._inbox.put(arrival)
-        return await committed
-
-    async def _committed_elsewhere(
-        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage
-    ) -> ExecutionState:
-        question = relay.order(tenant, execution, message)
-        shard = shard_of(execution, self._shards)
-        relay.read_answer(await self._bus.request(relay.subject(shard), question, within_s=limits.HOP_S), shard)
-        return await self.state(tenant, execution)
-
-    async def _answer(self, raw: bytes) -> bytes:
-        """What another replica was asked, about an execution of ours."""
-        asked = relay.read_order(raw)
-        try:
-            if not self._is_ours(asked.execution):
-                raise ShardLost([shard_of(asked.execution, self._shards)])
-            message = relay.message_of(asked, self._stamp())
-            await self._committed_here(asked.tenant, asked.execution, message, again=True)
-        except AgentFlowError as error:
-            return relay.refused(error)
-        return relay.taken(asked.execution)
-
-    def _post(self, tenant: TenantId, arrival: Arrival) -> None:
-        """Put a message where its execution is decided; its sender is told what became of it."""
-        if self._is_ours(arrival.execution):
-            self._inbox.put(arrival)
-            return
-
-        async def hop() -> None:
-            try:
-                arrival.settled(await self._committed(tenant, arrival.execution, arrival.message))
-            except AgentFlowError as error:
-                arrival.refused(error)
-
-        task = asyncio.create_task(hop(), name=f"hop {arrival.execution}")
-        self._hops.add(task)
-        task.add_done_callback(self._hops.discard)
-
-    def _is_ours(self, execution: ExecutionId) -> bool:
-        return shard_of(execution, self._shards) in self._ownership.epochs
-
-    def _awaited(
-        self, execution: ExecutionId, message: ExecutionMessage, *, again: bool
-    ) -> tuple[asyncio.Future[ExecutionState], Arrival]:
-        committed: asyncio.Future[ExecutionState] = asyncio.get_running_loop().create_future()
-
-        def settled(state: ExecutionState) -> None:
-            if not committed.done():
-                committed.set_result(state)
-
-        def refused(error: AgentFlowError) -> None:
-            if not committed.done():
-                committed.set_exception(error)
-
-        return committed, Arrival(execution, message, settled, refused, again)
+        return await self._routing.committed(tenant, execution, message)
 
     async def _sweep(self) -> None:
         while True:
@@ -349,7 +256,7 @@ class Orchestrator:
         for shard in shards:
             self._inboxes[shard] = (
                 await self._bus.subscribe(subjects.shard_inbox(shard), results.receive),
-                await self._bus.answer(relay.subject(shard), self._answer),
+                await self._bus.answer(relay.subject(shard), self._routing.answer),
             )
         await self._recover(shards)
 
@@ -361,6 +268,7 @@ class Orchestrator:
         for execution in [one for one in self._open if shard_of(one, self._shards) in shards]:
             del self._open[execution]
             self._timers.arm(execution, None)
+            self._watchers.lost(execution, ShardLost([shard_of(execution, self._shards)]))
 
     async def _recover(self, shards: Collection[int]) -> None:
         left = await self._store.open_executions(sorted(shards))
@@ -417,7 +325,7 @@ class Orchestrator:
     def _new_id(self) -> ExecutionId:
         """An id whose shard is ours, so that a start never hops; any id while we have none."""
         execution = self._ids.execution()
-        while self._ownership.epochs and not self._is_ours(execution):
+        while self._ownership.epochs and not self._routing.is_ours(execution):
             execution = self._ids.execution()
         return execution
 

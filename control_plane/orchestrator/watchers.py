@@ -6,6 +6,7 @@ Told by the commit loop after each commit. In-process only: a watcher is on the 
 import asyncio
 from collections.abc import Callable
 
+from agentflow.errors import AgentFlowError
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId
 
@@ -27,6 +28,13 @@ class Watchers:
         for wanted, moved in self._waiting.get(state.execution, ()):
             if not moved.done() and wanted(state):
                 moved.set_result(state)
+
+    def lost(self, execution: ExecutionId, error: AgentFlowError) -> None:
+        """Nothing more will be committed here: tell whoever waits."""
+        for _, moved in self._waiting.get(execution, ()):
+            if not moved.done():
+                moved.set_exception(error)
+                moved.exception()  # seen: its waiter may have left, which asyncio would report as a fault
 
     def _forget(self, execution: ExecutionId) -> None:
         left = [entry for entry in self._waiting.get(execution, ()) if not entry[1].done()]

@@ -1,0 +1,152 @@
+"""Where a message is decided: here, or on the replica that owns its execution's shard.
+
+Callers are told once it is committed, wherever that was. While a shard changes hands the message follows it; what may
+have been sent before is sent again, because every message changes nothing the second time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from agentflow import limits
+from agentflow.bus import subjects
+from agentflow.clock import Clock
+from agentflow.errors import AgentFlowError
+from agentflow.execution.messages import ExecutionMessage, Stamp, Start
+from agentflow.execution.state import ExecutionState
+from agentflow.ids import ExecutionId, TenantId, shard_of
+from agentflow.ports import BusUnavailable, MessageBus, ShardLost
+from control_plane.orchestrator import relay
+from control_plane.orchestrator.inbox import Arrival, Inbox
+from control_plane.orchestrator.watchers import Wanted
+
+_LOOK_AGAIN_S = 1.0
+
+
+class Routing:
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        bus: MessageBus,
+        clock: Clock,
+        stamp: Callable[[], Stamp],
+        state: Callable[[TenantId, ExecutionId], Awaitable[ExecutionState]],
+        owned: Mapping[int, int],
+        shards: int,
+    ) -> None:
+        self._inbox = inbox
+        self._bus = bus
+        self._clock = clock
+        self._stamp = stamp
+        self._state = state
+        self._owned = owned
+        self._shards = shards
+        self._hops: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        for hop in self._hops:
+            hop.cancel()
+
+    async def wait_elsewhere(
+        self, tenant: TenantId, execution: ExecutionId, wanted: Wanted, deadline_s: float
+    ) -> ExecutionState:
+        """The first committed state of another replica's execution that is wanted; its feed says when to look."""
+        moved = asyncio.Event()
+
+        def heard(raw: bytes) -> None:
+            if execution.encode() in raw:
+                moved.set()
+
+        listening = await self._bus.listen(subjects.shard_feed(shard_of(execution, self._shards)), heard)
+        try:
+            while not wanted(state := await self._state(tenant, execution)):
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    break
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, _LOOK_AGAIN_S)):  # a feed may lose a message
+                        await moved.wait()
+                moved.clear()
+        finally:
+            await listening.stop()
+        return state
+
+    async def committed(self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage) -> ExecutionState:
+        """The state once the message is durable, wherever its shard is. Follows the shard while it changes hands."""
+        deadline_s = self._clock.monotonic_s() + limits.HOP_S
+        sent = False
+        while True:
+            try:
+                if self.is_ours(execution):
+                    return await self._committed_here(tenant, execution, message, again=sent)
+                sent = True
+                return await self._committed_elsewhere(tenant, execution, message)
+            except (ShardLost, BusUnavailable):
+                if self._clock.monotonic_s() > deadline_s:
+                    raise
+                await self._clock.sleep(_LOOK_AGAIN_S / 4)
+
+    async def _committed_here(
+        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, *, again: bool
+    ) -> ExecutionState:
+        committed, arrival = self._awaited(execution, message, again=again)
+        if isinstance(message, Start):
+            self._inbox.admit(tenant, arrival)
+        else:
+            self._inbox.put(arrival)
+        return await committed
+
+    async def _committed_elsewhere(
+        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage
+    ) -> ExecutionState:
+        question = relay.order(tenant, execution, message)
+        shard = shard_of(execution, self._shards)
+        relay.read_answer(await self._bus.request(relay.subject(shard), question, within_s=limits.HOP_S), shard)
+        return await self._state(tenant, execution)
+
+    async def answer(self, raw: bytes) -> bytes:
+        """What another replica was asked, about an execution of ours."""
+        asked = relay.read_order(raw)
+        try:
+            if not self.is_ours(asked.execution):
+                raise ShardLost([shard_of(asked.execution, self._shards)])
+            message = relay.message_of(asked, self._stamp())
+            await self._committed_here(asked.tenant, asked.execution, message, again=True)
+        except AgentFlowError as error:
+            return relay.refused(error)
+        return relay.taken(asked.execution)
+
+    def post(self, tenant: TenantId, arrival: Arrival) -> None:
+        """Put a message where its execution is decided; its sender is told what became of it."""
+        if self.is_ours(arrival.execution):
+            self._inbox.put(arrival)
+            return
+
+        async def hop() -> None:
+            try:
+                arrival.settled(await self.committed(tenant, arrival.execution, arrival.message))
+            except AgentFlowError as error:
+                arrival.refused(error)
+
+        task = asyncio.create_task(hop(), name=f"hop {arrival.execution}")
+        self._hops.add(task)
+        task.add_done_callback(self._hops.discard)
+
+    def is_ours(self, execution: ExecutionId) -> bool:
+        return shard_of(execution, self._shards) in self._owned
+
+    def _awaited(
+        self, execution: ExecutionId, message: ExecutionMessage, *, again: bool
+    ) -> tuple[asyncio.Future[ExecutionState], Arrival]:
+        committed: asyncio.Future[ExecutionState] = asyncio.get_running_loop().create_future()
+
+        def settled(state: ExecutionState) -> None:
+            if not committed.done():
+                committed.set_result(state)
+
+        def refused(error: AgentFlowError) -> None:
+            if not committed.done():
+                committed.set_exception(error)
+
+        return committed, Arrival(execution, message, settled, refused, again)
