@@ -18,6 +18,7 @@ from agentflow.ids import UlidSource
 from agentflow.settings import Settings
 from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.orchestrator import Orchestrator
+from control_plane.orchestrator.ownership import Ownership
 from control_plane.registry.agent_states import AgentStates
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.workflows import WorkflowRegistry
@@ -61,6 +62,15 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}
 
+        ownership = Ownership(
+            leases=SqlShardLeases(db),
+            bus=bus,
+            clock=clock,
+            replica=ids.server(),
+            shards=settings.shards,
+            lease_s=settings.lease_s,
+            alone=db.engine == "sqlite",
+        )
         orchestrator = Orchestrator(
             store=store,
             bus=bus,
@@ -70,10 +80,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             ids=ids,
             chance=random.random,
             shards=settings.shards,
-            leases=SqlShardLeases(db),
-            replica=ids.server(),
-            lease_s=settings.lease_s,
-            alone=db.engine == "sqlite",
+            ownership=ownership,
             resend_after_s=settings.resend_after_s,
             claims=claims,
         )

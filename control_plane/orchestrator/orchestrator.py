@@ -23,7 +23,7 @@ from agentflow.execution.events import WorkflowRef
 from agentflow.execution.messages import Stamp, Start, StepReported, TimeReached
 from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, UlidSource, WorkerId, shard_of
-from agentflow.ports import EventStore, MessageBus, ShardLeases, ShardLost, Shelf, Subscription
+from agentflow.ports import EventStore, MessageBus, ShardLost, Shelf, Subscription
 from control_plane.orchestrator import relay
 from control_plane.orchestrator.children import Children, Resolve
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
@@ -93,10 +93,7 @@ class Orchestrator:
         ids: UlidSource,
         chance: Callable[[], float],
         shards: int,
-        leases: ShardLeases,
-        replica: str,
-        lease_s: float,
-        alone: bool,
+        ownership: Ownership,
         resend_after_s: float,
         claims: ClaimCheck | None = None,
     ) -> None:
@@ -112,24 +109,14 @@ class Orchestrator:
         self._watchers = Watchers()
         self._timers = Timers(clock, self._wake)
         self._inboxes: dict[int, tuple[Subscription, Subscription]] = {}
-        self._ownership = Ownership(
-            leases=leases,
-            bus=bus,
-            clock=clock,
-            replica=replica,
-            shards=shards,
-            lease_s=lease_s,
-            alone=alone,
-            gained=self._take_up,
-            lost=self._let_go,
-        )
+        self._ownership = ownership
         self._routing = Routing(
             inbox=self._inbox,
             bus=bus,
             clock=clock,
             stamp=self._stamp,
             state=self.state,
-            owned=self._ownership.epochs,
+            owned=ownership.epochs,
             shards=shards,
         )
         outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, unsendable=self._fail_step)
@@ -156,15 +143,15 @@ class Orchestrator:
             watchers=self._watchers,
             open_executions=self._open,
             shards=shards,
-            epochs=self._ownership.epochs,
-            lost=lambda shards: self._ownership.forget(shards, why="fenced"),
+            epochs=ownership.epochs,
+            lost=lambda shards: ownership.forget(shards, why="fenced"),
             claims=claims,
         )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Take our share of the shards and what was left open in them, then work until the block ends."""
-        listening = await self._ownership.begin()
+        listening = await self._ownership.begin(gained=self._take_up, lost=self._let_go)
         try:
             async with asyncio.TaskGroup() as loops:
                 tasks = [

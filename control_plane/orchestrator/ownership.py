@@ -27,9 +27,14 @@ def fair_share(shards: int, replica: str, alive: Collection[str]) -> int:
     return each + (1 if everyone.index(replica) < rest else 0)
 
 
-class Ownership:
-    """`gained` takes shards up, `lost` drops all that is known of them; both are awaited before the next turn."""
+Changed = Callable[[Collection[int]], Awaitable[None]]
 
+
+async def _nobody(_: Collection[int]) -> None:
+    """Who is told before anybody has begun."""
+
+
+class Ownership:
     def __init__(
         self,
         *,
@@ -40,8 +45,6 @@ class Ownership:
         shards: int,
         lease_s: float,
         alone: bool,
-        gained: Callable[[Collection[int]], Awaitable[None]],
-        lost: Callable[[Collection[int]], Awaitable[None]],
     ) -> None:
         self._leases = leases
         self._bus = bus
@@ -50,15 +53,20 @@ class Ownership:
         self._shards = shards
         self._lease_s = lease_s
         self._alone = alone  # nobody else can be at this database: what is held is held by somebody who has died
-        self._gained = gained
-        self._lost = lost
+        self._gained: Changed = _nobody
+        self._lost: Changed = _nobody
         self.epochs: dict[int, int] = {}
         self._renewed_s = clock.monotonic_s()
         self._heard_s: dict[str, float] = {}
         self._news = asyncio.Event()
 
-    async def begin(self) -> Subscription:
-        """Listen for the others, and take what is there for us."""
+    async def begin(self, *, gained: Changed, lost: Changed) -> Subscription:
+        """Listen for the others, and take what is there for us.
+
+        From now on `gained` takes shards up and `lost` drops all that is known of them; both are awaited before the
+        next turn.
+        """
+        self._gained, self._lost = gained, lost
         listening = await self._bus.listen(MEMBERS, self._heard)
         if self._alone:
             await self._take(range(self._shards), steal=True)

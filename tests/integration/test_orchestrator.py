@@ -43,6 +43,7 @@ from agentflow.ids import (
 from agentflow.ports import Delivery, NewEvents, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually
 from control_plane.orchestrator.orchestrator import ExecutionEnded, ExecutionNotFound, NotFailed, Orchestrator
+from control_plane.orchestrator.ownership import Ownership
 from control_plane.registry.workflows import WorkflowNotFound
 from control_plane.storage.database import database
 from control_plane.storage.event_store import SqlEventStore
@@ -213,6 +214,15 @@ def desk(nats, tmp_path: Path):
         async with database(f"sqlite:///{tmp_path}/agentflow.db") as db, jetstream(nats.url, name="test") as bus:
             await upgrade(db)
             store, lossy, worker = DoubtfulStore(SqlEventStore(db)), LossyBus(bus), Worker(bus, ids)
+            ownership = Ownership(
+                leases=SqlShardLeases(db),
+                bus=lossy,
+                clock=clock,
+                replica=ids.server(),
+                shards=16,
+                lease_s=lease_s,
+                alone=alone,
+            )
             orchestrator = Orchestrator(
                 store=store,
                 bus=lossy,
@@ -222,16 +232,13 @@ def desk(nats, tmp_path: Path):
                 ids=ids,
                 chance=lambda: 0.5,
                 shards=16,
-                leases=SqlShardLeases(db),
-                replica=ids.server(),
-                lease_s=lease_s,
-                alone=alone,
+                ownership=ownership,
                 resend_after_s=0.5,
             )
             async with orchestrator.running():
                 if working:
                     await bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), worker.receive)
-                yield Desk(store, lossy, worker, orchestrator, orchestrator._ownership.epochs)
+                yield Desk(store, lossy, worker, orchestrator, ownership.epochs)
 
     return opened
 
