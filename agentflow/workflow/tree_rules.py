@@ -16,12 +16,13 @@ from agentflow.workflow.tree import Action, Composite, Parallel, Subtree, Subtre
 
 _SUBTREES: Path = ("spec", "subtrees")
 _ALWAYS_SUCCEED = frozenset({"force_success", "wait"})
+_DEPEND_ON_OTHERS = frozenset({"signal", "human", "subworkflow"})
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 
 
-def tree_problems(document: Document, tree: Tree, *, complete: bool = True) -> list[Problem]:
+def tree_problems(document: Document, tree: Tree, *, timed: bool, complete: bool = True) -> list[Problem]:
     """Every fault of the tree. When it lost parts on the way (`complete=False`), only the faults that a missing
-    part cannot have caused."""
+    part cannot have caused. `timed`: the workflow itself has a timeout."""
     judge = _Judge(document, tree)
     rules = [
         judge.agents_and_tools(),
@@ -32,6 +33,7 @@ def tree_problems(document: Document, tree: Tree, *, complete: bool = True) -> l
         judge.circles(),
     ]
     if complete:
+        rules += [] if timed else [judge.waits_for_ever()]
         rules += [
             judge.thresholds(),
             judge.unknown_subtrees(),
@@ -133,6 +135,22 @@ class _Judge:
         for node in self._nodes:
             if isinstance(node.part, Wait) and (node.part.for_ is None) == (node.part.until is None):
                 yield self._at_key(node.path, "A wait has one of `for` and `until`.", "Write `wait: 30s`, for example.")
+
+    def waits_for_ever(self) -> Iterator[Problem]:
+        """A subtree is looked at where it is used: a timeout around every use is enough."""
+        rest, seen = [self._tree.root], set[str]()
+        while rest:
+            node = rest.pop()
+            if node.kind in _DEPEND_ON_OTHERS:
+                hint = "Put it into a `timeout`, or give the workflow one."
+                yield self._at_key(node.path, f"This `{node.kind}` may wait for ever.", hint)
+            if node.kind == "timeout":
+                continue
+            rest.extend(reversed(node.children))
+            use = node.part.use if isinstance(node.part, SubtreeUse) else ""
+            if use in self._tree.subtrees and use not in seen:
+                seen.add(use)
+                rest.append(self._tree.subtrees[use].root)
 
     def circles(self) -> Iterator[Problem]:
         told: set[str] = set()

@@ -56,7 +56,7 @@ def compile_tree(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[Tree
     if tree is None:
         return None, problems
     complete = complete and not problems
-    problems += tree_problems(loaded.document, tree, complete=complete)
+    problems += tree_problems(loaded.document, tree, timed=spec.timeout is not None, complete=complete)
     if too_many := _too_many_expressions(loaded, spec):
         return None, [*problems, too_many]
     builder = _Builder(loaded, tree, _vars_of(spec, tree), complete=complete)

@@ -50,7 +50,7 @@ def _indented(text: str) -> str:
     return "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
 
 
-def compiled(tree: str, subtrees: str = "", spec: str = "") -> Any:
+def compiled(tree: str, subtrees: str = "", spec: str = "  timeout: 30d\n") -> Any:
     return compile_workflow(definition(tree, subtrees, spec)).program
 
 
