@@ -182,6 +182,8 @@ def _make_file(path: Path) -> None:
     """Learn here whether the file can be used: aiosqlite leaves a thread behind when it cannot open one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(path, timeout=DATABASE_CONNECT_S)) as connection:
+        # Before the first table, or never: pages that a purge frees can be given back without rewriting the file.
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute("PRAGMA journal_mode=WAL")  # a property of the file, so once is enough
 
 

@@ -1,5 +1,6 @@
 """The purge: it removes exactly what its plan lists, with everything that belongs to it, and nothing else."""
 
+import random
 from collections.abc import AsyncIterator
 from functools import reduce
 from pathlib import Path
@@ -11,10 +12,10 @@ from sqlalchemy import func, insert, select, text
 
 from agentflow.artifacts.opening import open_artifacts, open_keeper
 from agentflow.artifacts.store import KeptArtifacts
-from agentflow.execution.events import ExecutionCompleted, ExecutionStarted, StepScheduled, WorkflowRef
+from agentflow.execution.events import ExecutionCompleted, ExecutionStarted, StepScheduled, StepSucceeded, WorkflowRef
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkflowId, encode_ulid
+from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId, encode_ulid
 from agentflow.ports import NewEvents, Shelf
 from control_plane.storage.database import Database, database
 from control_plane.storage.days import make_days, parts
@@ -34,7 +35,7 @@ from control_plane.storage.tables import (
     idempotency_keys,
 )
 from control_plane.storage.tables.types import Retention
-from control_plane.storage.usage import storage_report
+from control_plane.storage.usage import _DISK, storage_report
 
 DAY_MS = 24 * 3600 * 1000
 NOW_MS = 1_800_000_000_000
@@ -255,6 +256,47 @@ async def test_days_that_are_over_are_dropped_and_the_disk_is_free_at_once(postg
         assert await store.open_executions([1]) == [survivor]
         assert len(await store.read(ACME, survivor)) == 2
         assert (await rows(db, executions), await rows(db, event_store)) == (1, 2)
+
+
+async def test_a_sqlite_file_shrinks_when_what_was_in_it_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "small.db"
+    artifacts = await open_artifacts(f"file://{tmp_path}/artifacts")
+    async with database(f"sqlite:///{path}") as db:
+        await upgrade(db)
+        store, epochs = await store_of(db)
+        await store.append([run_of(began(40, n), 40) for n in range(2_000)], epochs)
+    before = path.stat().st_size
+    async with database(f"sqlite:///{path}") as db:
+        await RetentionJob(db, artifacts, Rules(), Exports(None)).run(NOW_MS)
+
+    assert path.stat().st_size < before * 0.5
+
+
+async def test_a_thousand_steps_that_add_ten_kilobytes_each_take_thirty_megabytes_at_most(db: Database) -> None:
+    """Full snapshots of the growing state at every step would be about 5 GB."""
+    store, epochs = await store_of(db)
+    store = SqlEventStore(db)
+    execution = began(1)
+    workflow = WorkflowRef(WorkflowId("wf_1"), "support", "1.0.0", "d1")
+    start = ExecutionStarted(1, execution, ACME, workflow, {}, TraceId("t"))
+    state = evolve(ExecutionState(), start)
+    await store.append([NewEvents(execution, ACME, 1, 0, (start,), state)], epochs)
+    chance = random.Random(7)
+    for number in range(1_000):
+        path = StepPath(f"s{number}")
+        output = {"text": chance.randbytes(7_500).hex()[:10_000]}
+        before = state.version
+        moves = (
+            StepScheduled(2, path, f"s{number}", 1, AgentName("x"), {}, 500),
+            StepSucceeded(3, path, 1, output, WorkerId("w"), 1, 2),
+        )
+        state = reduce(evolve, moves, state)
+        await store.append([NewEvents(execution, ACME, 1, before, moves, state)], epochs)
+
+    assert await store.load(execution) == state
+    async with db.system_read() as connection:
+        held = await connection.scalar(text(_DISK[db.engine]))
+    assert 10_000_000 < held <= 30_000_000
 
 
 async def test_the_report_counts_bytes_for_each_tenant_workflow_and_kind(
