@@ -6,6 +6,7 @@ Composition roots open it with `jetstream(...)`; `confirmations`, `pull` and `st
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -34,6 +35,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _RECONNECT_S = 0.1
+_RECONNECT_S_MAX = 2.0
 _PING_S = 5.0  # nats-py gives a silent connection up after two unanswered pings
 _RETRY_S = 0.1
 _REPLAY_IDLE_S = 60.0  # a reader that pauses for longer finds its place in the stream gone
@@ -62,8 +64,9 @@ class _Listening:
 class JetStreamBus:
     """Made by `jetstream`, which opens and closes it."""
 
-    def __init__(self, connection: Connection, *, replicas: int, confirm_within_s: float) -> None:
+    def __init__(self, connection: Connection, *, replicas: int, confirm_within_s: float, stall_after_s: float) -> None:
         self._connection = connection
+        self._stall_after_s = stall_after_s
         self._replicas = replicas
         self._api = JetStreamManager(connection, timeout=ANSWER_WITHIN_S)
         self._torn = asyncio.Event()
@@ -87,7 +90,14 @@ class JetStreamBus:
 
     async def subscribe(self, consumer: Consumer, handler: Callable[[Delivery], None]) -> Subscription:
         pull = ContinuousPull(
-            self._connection, consumer, handler, ensure=self._ensure_consumer, on_stop=self._pulls.discard
+            self._connection,
+            consumer,
+            handler,
+            ensure=self._ensure_consumer,
+            has_waiting=self._has_waiting,
+            drop=self._drop_consumer,
+            stall_s=self._stall_after_s,
+            on_stop=self._pulls.discard,
         )
         self._pulls.add(pull)
         try:
@@ -264,6 +274,28 @@ class JetStreamBus:
 
         return await self._until_done(ensure)
 
+    async def _has_waiting(self, consumer: Consumer) -> bool:
+        try:
+            return (await self.backlog(consumer)).waiting > 0
+        except BusUnavailable:
+            return False
+
+    async def _drop_consumer(self, consumer: Consumer) -> None:
+        """So that it is made anew. Its acked past goes first: a new consumer begins at what is stored, and would hand
+        out days of finished steps again."""
+
+        async def drop() -> None:
+            info = await self._api.consumer_info(consumer.stream, consumer.name)
+            floor = info.ack_floor.stream_seq if info.ack_floor else 0
+            for subject in consumer.subjects if floor else ():
+                await self._api.purge_stream(consumer.stream, seq=floor + 1, subject=subject)
+            await self._api.delete_consumer(consumer.stream, consumer.name)
+
+        try:
+            await cancellable(drop())
+        except (nats.errors.Error, TimeoutError) as error:
+            log.warning("bus.consumer_not_dropped", consumer=consumer.name, reason=str(error))
+
     async def _until_done(self, attempt: Callable[[], Coroutine[None, None, T]]) -> T:
         """Try until it works; whoever cannot wait for ever sets a deadline around it."""
         while True:
@@ -295,10 +327,11 @@ async def jetstream(
     replicas: int = 1,
     connect_within_s: float = 10.0,
     confirm_within_s: float = limits.BUS_CONFIRM_S,
+    stall_after_s: float = limits.CONSUMER_STALL_S,
 ) -> AsyncIterator[JetStreamBus]:
     """A bus that is connected and has its streams; leaving the block stops its subscriptions and closes it."""
     connection = Connection()
-    bus = JetStreamBus(connection, replicas=replicas, confirm_within_s=confirm_within_s)
+    bus = JetStreamBus(connection, replicas=replicas, confirm_within_s=confirm_within_s, stall_after_s=stall_after_s)
     try:
         try:
             async with asyncio.timeout(connect_within_s):
@@ -318,10 +351,16 @@ async def _connect(connection: Connection, bus: JetStreamBus, url: str, name: st
         log.warning("bus.disconnected", name=name)
 
     async def reconnected() -> None:
+        failures.clear()
         bus.on_reconnected()
         log.info("bus.reconnected", name=name)
 
+    failures: list[float] = []
+
     async def failed(error: Exception) -> None:
+        if not connection.is_connected:
+            failures.append(reconnect_pause_s(len(failures), random.random()))  # noqa: S311 - not a secret
+            connection.options["reconnect_time_wait"] = failures[-1]
         # While the line is down every attempt fails; saying so ten times a second helps nobody.
         level = log.warning if connection.is_connected else log.debug
         level("bus.connection_error", name=name, reason=str(error) or type(error).__name__)
@@ -336,6 +375,11 @@ async def _connect(connection: Connection, bus: JetStreamBus, url: str, name: st
         max_reconnect_attempts=-1,
         ping_interval=_PING_S,  # type: ignore[arg-type]  # likewise
     )
+
+
+def reconnect_pause_s(failures: int, chance: float) -> float:
+    """Growing, and different for everybody: a thousand workers must not come back in the same moment."""
+    return _RECONNECT_S * 0.5 + chance * min(_RECONNECT_S_MAX, _RECONNECT_S * 1.5 ** min(failures, 32))
 
 
 def _stream_config(spec: StreamSpec, replicas: int) -> api.StreamConfig:

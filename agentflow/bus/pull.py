@@ -24,6 +24,10 @@ HEARTBEAT_S = limits.PULL_HEARTBEAT_S  # the server speaks at least this often w
 SILENCE_S_MAX = 2 * HEARTBEAT_S
 HANDLER_FAULT_DELAY_S = 1.0  # a handler that raises would otherwise get the same message back at once, for ever
 
+# Whether messages wait for the consumer that it does not hand out.
+HasWaiting = Callable[[Consumer], Awaitable[bool]]
+# Removes the consumer, keeping what it has not seen acked.
+DropConsumer = Callable[[Consumer], Awaitable[None]]
 # Makes sure the consumer exists and says which one it is: as before, or a new one under the same name.
 EnsureConsumer = Callable[[Consumer, str], Awaitable[str]]
 
@@ -62,8 +66,16 @@ class ContinuousPull:
         handler: Callable[[Delivery], None],
         *,
         ensure: EnsureConsumer,
+        has_waiting: HasWaiting,
+        drop: DropConsumer,
+        stall_s: float,
         on_stop: Callable[["ContinuousPull"], None],
     ) -> None:
+        self._has_waiting = has_waiting
+        self._drop = drop
+        self._stall_s = stall_s
+        self._fed_at = 0.0
+        self._stalls = 0
         self._line = line
         self._consumer = consumer
         self._handler = handler
@@ -140,6 +152,8 @@ class ContinuousPull:
             self._line.send(wire.answer(reply, wire.give_back(0)))
             return
         self._outstanding -= 1
+        self._fed_at = self._heard_at
+        self._stalls = 0
         self._renew_soon()
         at = wire.position(reply)
         try:
@@ -205,7 +219,7 @@ class ContinuousPull:
             await self._begin()
 
     async def _wait_lost(self) -> None:
-        """Returns when told so, or when the server has been silent for longer than it promised."""
+        """Returns when told so, when the server is silent for longer than promised, or when nothing is handed out."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
@@ -213,6 +227,24 @@ class ContinuousPull:
                     return
             if self._outstanding > 0 and self._loop.time() - self._heard_at > SILENCE_S_MAX:
                 return
+            if await self._is_stalled():
+                return
+
+    async def _is_stalled(self) -> bool:
+        """The server speaks, messages wait, we ask, and none comes: known of JetStream, cured by beginning anew.
+
+        First only the request for messages is made again, on a new inbox; when that did not help, the consumer is.
+        """
+        if self._outstanding <= 0 or self._loop.time() - self._fed_at < self._stall_s:
+            return False
+        self._fed_at = self._loop.time()  # looked at now; the next look is a whole span away
+        if not await self._has_waiting(self._consumer):
+            return False
+        self._stalls += 1
+        self._log.error("bus.consumer_stalled", silent_s=self._stall_s, times=self._stalls)
+        if self._stalls > 1:
+            await self._drop(self._consumer)
+        return True
 
     async def _begin(self) -> None:
         """A new inbox each time, so that requests made for an old one cannot add to what we ask for now."""
@@ -227,6 +259,7 @@ class ContinuousPull:
             self._unsettled.clear()
             self._held.clear()
         self._inbox = await self._line.open_inbox(self._arrived)
+        self._fed_at = self._loop.time()
         self._outstanding = 0
         self._holding = self._lost.is_set() or self._cuts != cuts
         if not self._holding:

@@ -55,12 +55,12 @@ def send(bus, ids):
 @pytest.fixture
 def open_mailbox(bus, ids):
     @asynccontextmanager
-    async def opened(function, *, concurrency=4, on=bus):
+    async def opened(function, *, concurrency=4, on=bus, ack_wait_s=ACK_WAIT_S):
         mailbox = Mailbox(
             "echo",
             FunctionAgent("echo", function, concurrency=concurrency),
             concurrency=concurrency,
-            ack_wait_s=ACK_WAIT_S,
+            ack_wait_s=ack_wait_s,
             bus=on,
             reporter=Reporter(bus=on, clock=SystemClock(), spool=None),
             worker="wrk_1",
@@ -167,6 +167,38 @@ async def test_what_a_closing_worker_has_not_finished_is_reported_at_once_and_no
         await eventually(lambda: is_zero(unacked))
 
     assert [result.fault.code for result in await results()] == ["worker_stopped"]
+
+
+async def test_of_a_live_worker_whose_signs_are_not_heard_and_the_one_that_finds_its_step_one_is_believed(
+    nats, send, open_mailbox, results, unacked
+):
+    """F-9."""
+    begun = []
+    may_end = asyncio.Event()
+
+    async def slow(input):
+        begun.append(1)
+        await may_end.wait()
+        return "late"
+
+    async def echo(input):
+        begun.append(2)
+        return "by another"
+
+    async with (
+        jetstream(nats.url, name="unheard") as other,
+        open_mailbox(slow, on=other, concurrency=1, ack_wait_s=300),  # so it says nothing for a hundred seconds
+    ):
+        await send("a")
+        await eventually(lambda: begun)
+        async with open_mailbox(echo):  # this one's ack wait holds from here on, and only it has room
+            await eventually(results, within_s=10)
+            may_end.set()
+            await eventually(lambda: is_zero(unacked), within_s=10)
+
+    (told,) = await results()  # the stream takes the first word about an attempt and no second one
+    assert told.fault.code == "worker_lost"
+    assert begun == [1]
 
 
 async def test_a_drained_runtime_finishes_what_runs_beats_and_says_that_it_is_leaving(bus, ids, send, results):

@@ -217,6 +217,35 @@ async def test_a_killed_workers_step_is_found_lost_by_the_next_one_which_does_no
     assert not began.exists()
 
 
+async def test_what_finished_while_the_bus_was_away_is_sent_by_the_next_worker_and_not_run_again(
+    nats, agents_file, send, results, tmp_path
+):
+    began, until = tmp_path / "began", tmp_path / "until"
+    spooled = tmp_path / "home" / "spool" / "results-0.log"
+    settings = {"AF_NATS_URL": nats.url, "AF_AGENTS_FILE": str(agents_file), "AF_ACK_WAIT_S": "1"}
+    async with worker(**settings) as running:
+        await running.event("worker.ready")
+        await send("gate", "step", {"began": str(began), "until": str(until)})
+        await eventually(began.exists)
+        nats.process.kill()
+        until.touch()
+        await eventually(lambda: spooled.exists() and spooled.stat().st_size > 0, within_s=10)
+        running.process.kill()
+        await running.end()
+
+    began.unlink()
+    await nats.restart()
+    async with worker(**settings) as running:
+        assert (await running.event("spool.resending"))["results"] == 1
+        done = await eventually(results, within_s=10)
+        assert done["step"].output == "through"
+        await eventually(lambda: spooled.stat().st_size == 0, within_s=10)
+        await send("greeter", "hi", {"name": "Ada"})
+        await eventually(lambda: both_of(results), within_s=10)
+
+    assert not began.exists(), "it came again after its ack wait, and was known"
+
+
 async def test_agents_that_cannot_be_imported_fail_their_own_steps_and_say_why_and_the_worker_works_on(
     nats, agents_file, send, results
 ):
