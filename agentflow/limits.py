@@ -101,6 +101,7 @@ STATE_SNAPSHOT_EVENTS = 200  # an execution is taken up from its newest snapshot
 STATE_SNAPSHOT_BYTES = 256 * 1024  # a packed state above a multiple of this is stored that many times less often
 RECOVER_AT_ONCE = 500  # executions that a new owner reads in one query
 HOP_S = 30.0  # how long a replica looks for the owner of a shard before its caller is told to try again
+REBUILD_AT_ONCE = 50  # executions whose projections are made anew in one transaction, while appends wait
 LEASE_S = 10.0  # a shard whose owner has been silent for this long may be taken over
 RETENTION_EVERY_S = 24 * 3600  # the purge is daily; whichever control plane comes first does it
 RETENTION_ORPHAN_S = 24 * 3600  # an artifact without an execution may belong to one that is just being committed

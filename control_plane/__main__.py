@@ -1,4 +1,7 @@
-"""`python -m control_plane`: serve REST and gRPC until told to stop. Configured by settings alone."""
+"""`python -m control_plane`: serve REST and gRPC until told to stop. Configured by settings alone.
+
+With arguments it does one piece of administration instead (`control_plane.administration`), which is how `af db` works.
+"""
 
 import asyncio
 import contextlib
@@ -16,9 +19,11 @@ from agentflow.errors import Unavailable
 from agentflow.process_exit import ExitCode, report
 from agentflow.settings import Settings, load_settings
 from agentflow.telemetry.logs import configure_logs
+from control_plane.administration import administer
 from control_plane.api.app import create_api
 from control_plane.rpc.server import create_server
 from control_plane.service import ControlPlane
+from control_plane.storage.sealing import FieldSeal
 from control_plane.upkeep import upkeep
 from control_plane.wiring import control_plane
 
@@ -105,6 +110,10 @@ def main() -> int:
         configure_logs(settings.log_level, settings.log_format)
         if sys.argv[1:2] == ["upkeep"]:
             sys.stdout.write(uvloop.run(upkeep(settings, sys.argv[2:])) + "\n")
+        elif sys.argv[1:]:
+            seal = FieldSeal(settings.key_ring())
+            task = administer(sys.argv[1:], dsn=settings.db_dsn, migrate_dsn=settings.db_migrate_dsn, seal=seal)
+            sys.stdout.write(uvloop.run(task) + "\n")
         else:
             uvloop.run(serve(settings))
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a sentence

@@ -24,7 +24,7 @@ from control_plane.registry.agents import LiveAgents
 from control_plane.registry.workflows import WorkflowRegistry
 from control_plane.service import ControlPlane
 from control_plane.storage.agent_states import SqlAgentStates
-from control_plane.storage.database import database
+from control_plane.storage.database import Database, database
 from control_plane.storage.days import days_made
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
@@ -37,16 +37,23 @@ from control_plane.upkeep import retention_job
 
 
 @asynccontextmanager
+async def _storage(settings: Settings) -> AsyncIterator[Database]:
+    """The database, fit to be used: what is wrong with it is told before anything else is tried."""
+    async with database(settings.db_dsn, migrate_dsn=settings.db_migrate_dsn) as db:
+        await upgrade(db)
+        await record_shards(db, settings.shards)
+        yield db
+
+
+@asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
     """Build it leaf to root and set it to work; leaving the block takes it down in reverse."""
     clock = SystemClock()
     ids = UlidSource(clock.now_ms)
     async with (
-        database(settings.db_dsn, migrate_dsn=settings.db_migrate_dsn) as db,
+        _storage(settings) as db,
         jetstream(settings.nats_url, name="control-plane", replicas=settings.nats_replicas) as bus,
     ):
-        await upgrade(db)
-        await record_shards(db, settings.shards)
         ring = settings.key_ring()
         artifacts = await open_artifacts(settings.artifacts_url, ring)
         claims = ClaimCheck(artifacts)

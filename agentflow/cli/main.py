@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from agentflow.cli import demo, dev, orders, run, services, storage, validate, version, workflows
+from agentflow.cli import database, demo, dev, orders, run, services, storage, validate, version, workflows
 from agentflow.cli.errors import report
 from agentflow.errors import AgentFlowError
 
@@ -21,6 +21,7 @@ app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)
 app.add_typer(orders.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
+app.add_typer(database.app, name="db")
 app.command("validate")(validate.validate)
 app.command("server")(services.server)
 app.command("worker")(services.worker)

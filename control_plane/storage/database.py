@@ -1,16 +1,16 @@
 """An open database that has proved to be durable: connections to read with, and transactions to write in.
 
 Made by the composition root and used by the repositories beside it. There are three ways in: for one tenant
-(`read`, `write`), for the control plane's own work across tenants (`system_read`, `system_write`, `driver`), and as
+(`read`, `write`), for the control plane's own work across tenants (`system_read`, `system_write`, `append`), and as
 the owner of the tables (`owning`: migrations only). Under PostgreSQL each has connections of its own with the role
-that fits (see `control_plane.storage.roles`), so no list somebody asks for can delay a commit; under SQLite there is
-exactly one connection that writes.
+that fits (see `control_plane.storage.roles`), so no list somebody asks for can delay a commit; under SQLite whoever
+writes waits for their turn.
 """
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ from agentflow.ports import StorageUnavailable
 from control_plane.storage.address import Address, BadDatabaseAddress, PostgresAddress, SqliteAddress, parse_address
 from control_plane.storage.faults import opening, translated
 from control_plane.storage.roles import ACT_FOR, SYSTEM_ROLE, TENANT_ROLE, named, take_on
+from control_plane.storage.sqlite_writer import SqliteWriter
 
 EngineName = Literal["sqlite", "postgresql"]
 
@@ -77,10 +78,15 @@ class _Pools(msgspec.Struct, frozen=True):
     system_writers: AsyncEngine
     logins: AsyncEngine  # as whoever logs in, before any role is taken on
     owners: AsyncEngine
+    appender: SqliteWriter | None = None
 
     async def dispose(self) -> None:
         for field in self.__struct_fields__:
-            await getattr(self, field).dispose()
+            pool = getattr(self, field)
+            if isinstance(pool, AsyncEngine):
+                await pool.dispose()
+        if self.appender is not None:
+            await self.appender.close()
 
 
 class Database:
@@ -88,6 +94,8 @@ class Database:
         self.engine: EngineName = engine
         self.shown = shown
         self._pools = pools
+        # SQLite lets one write at a time, and makes the others try again in a while: here they queue instead.
+        self._turn: AbstractAsyncContextManager[Any] = asyncio.Lock() if engine == "sqlite" else nullcontext()
 
     @asynccontextmanager
     async def read(self, tenant: TenantId) -> AsyncIterator[AsyncConnection]:
@@ -99,7 +107,7 @@ class Database:
     @asynccontextmanager
     async def write(self, tenant: TenantId) -> AsyncIterator[AsyncConnection]:
         """One transaction for one tenant: committed when the block ends, rolled back when it raises."""
-        async with translated(), self._pools.tenant_writers.begin() as connection:
+        async with translated(), self._turn, self._pools.tenant_writers.begin() as connection:
             await self._act_for(tenant, connection)
             yield connection
 
@@ -112,23 +120,31 @@ class Database:
     @asynccontextmanager
     async def system_write(self) -> AsyncIterator[AsyncConnection]:
         """One transaction across tenants, for the control plane's own work."""
-        async with translated(), self._pools.system_writers.begin() as connection:
+        async with translated(), self._turn, self._pools.system_writers.begin() as connection:
             yield connection
 
     @asynccontextmanager
     async def owning(self) -> AsyncIterator[AsyncConnection]:
         """One transaction as the role that owns the tables. Only what changes the schema may need it."""
-        async with translated(), self._pools.owners.begin() as connection:
+        async with translated(), self._turn, self._pools.owners.begin() as connection:
             yield connection
 
-    @asynccontextmanager
-    async def driver(self) -> AsyncIterator[Any]:
-        """A system writer as its driver gives it (aiosqlite, asyncpg), without SQLAlchemy's cost per statement.
+    async def append(
+        self,
+        *,
+        postgresql: Callable[[Any], Awaitable[int]],
+        sqlite: Callable[[sqlite3.Connection], int],
+    ) -> int:
+        """A transaction of the system's own, by the fastest way each driver has: asyncpg itself, or SQLite's thread.
 
-        Whatever is not committed by the end of the block is rolled back by the pool.
+        Whichever is called leaves no transaction open.
         """
-        async with translated(), self._pools.system_writers.connect() as connection:
-            yield (await connection.get_raw_connection()).driver_connection
+        async with translated():
+            if self._pools.appender is not None:
+                async with self._turn:
+                    return await self._pools.appender.visit(sqlite)
+            async with self._pools.system_writers.connect() as connection:
+                return await postgresql((await connection.get_raw_connection()).driver_connection)
 
     async def answers(self) -> bool:
         """Whether it can be asked right now."""
@@ -195,7 +211,8 @@ def _sqlite(address: SqliteAddress) -> _Pools:
     readers = create_async_engine(url, pool_size=DATABASE_READERS_MAX, connect_args=options, **_SHARED)
 
     # fullfsync matters on macOS only, where a plain fsync stops at the drive's own cache.
-    _on_connect(writer, ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON"))
+    durable = ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON")
+    _on_connect(writer, durable)
     _on_connect(readers, ("query_only=ON",))
 
     @event.listens_for(writer.sync_engine, "begin")
@@ -210,6 +227,7 @@ def _sqlite(address: SqliteAddress) -> _Pools:
         system_writers=writer,
         logins=writer,
         owners=writer,
+        appender=SqliteWriter(address.path, pragmas=durable, timeout_s=DATABASE_CONNECT_S),
     )
 
 

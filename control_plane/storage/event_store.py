@@ -20,7 +20,7 @@ from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.limits import STATE_SNAPSHOT_EVENTS
-from agentflow.ports import NewEvents, ShardLost, StoredEvent, VersionConflict
+from agentflow.ports import NewEvents, ShardLost, StorageUnavailable, StoredEvent, VersionConflict
 from control_plane.storage.append import Rows, rows_of, write_postgres, write_sqlite
 from control_plane.storage.database import Database
 from control_plane.storage.sealing import PLAIN, FieldSeal
@@ -37,7 +37,6 @@ class SqlEventStore:
         self._database = database
         self._seal = seal
         self._snapshot_every = snapshot_every
-        self._write = write_postgres if database.engine == "postgresql" else write_sqlite
 
     async def append(self, batch: Sequence[NewEvents], epochs: Mapping[int, int]) -> None:
         rows = rows_of(batch, epochs, snapshot_every=self._snapshot_every, seal=self._seal)
@@ -46,11 +45,16 @@ class SqlEventStore:
 
     async def _written(self, rows: Rows) -> bool:
         """False where the batch does not follow what is stored; then nothing of it is."""
-        async with self._database.driver() as driver:
-            try:
-                return await self._write(driver, rows) == len(rows.events)
-            except (sqlite3.IntegrityError, asyncpg.UniqueViolationError):
+        try:
+            written = await self._database.append(
+                postgresql=lambda driver: write_postgres(driver, rows),
+                sqlite=lambda connection: write_sqlite(connection, rows),
+            )
+        except StorageUnavailable as error:
+            if isinstance(error.__cause__, sqlite3.IntegrityError | asyncpg.UniqueViolationError):
                 return False
+            raise
+        return written == len(rows.events)
 
     async def _refusal(self, batch: Sequence[NewEvents], rows: Rows) -> ShardLost | VersionConflict:
         """Find out what was refused, and why. Only a lost race pays for these queries."""
