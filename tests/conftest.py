@@ -6,10 +6,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from agentflow.devstack.nats import NatsServer, nats_server
 from agentflow.devstack.postgres import PostgresServer, postgres_server
 from agentflow.devstack.redis import RedisServer, redis_server
+
+# How long an example takes says something about the machine, not about the code: speed is measured in bench/.
+settings.register_profile("agentflow", deadline=None)
+settings.load_profile("agentflow")
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from sandbox.runner import UnknownBackend, open_sandbox
 from sandbox.tool_call import Command, SandboxOutcome, ToolCall
 
 CHECKOUT = Path(__file__).parents[2]
+ANSWER_BYTES_MAX = 512 * 1024  # small, so that a flood is quick
 TOOLS = '''
 import os, socket, subprocess, sys, time
 from pathlib import Path
@@ -192,7 +193,7 @@ async def sandbox(request) -> ProcessSandbox:
 def run(sandbox, folder):
     async def call(function: str, input=None, *, isolation=None, **needs) -> SandboxOutcome:
         profile = compile_profile(
-            ToolNeeds("tool", **needs),
+            ToolNeeds("tool", **{"output_bytes": ANSWER_BYTES_MAX, **needs}),
             backend="process",
             isolation=isolation or sandbox.isolation,
             folder=str(folder),
@@ -277,7 +278,8 @@ async def test_without_a_granted_domain_there_is_no_socket_to_the_proxy(sandbox,
 
 
 async def test_an_executable_gets_its_input_as_json_and_answers_with_json(sandbox, folder):
-    profile = compile_profile(ToolNeeds("tool"), backend="process", isolation=sandbox.isolation, folder=str(folder))
+    needs = ToolNeeds("tool", output_bytes=ANSWER_BYTES_MAX)
+    profile = compile_profile(needs, backend="process", isolation=sandbox.isolation, folder=str(folder))
 
     async def command(*argv: str) -> SandboxOutcome:
         return await sandbox.run(msgspec.structs.replace(tool_call(folder, "", {"a": 1}), call=Command(argv)), profile)
@@ -524,7 +526,7 @@ def test_both_event_loops_feed_bound_and_end_a_call_alike(folder, tmp_path, new_
 
     async def calls() -> list[SandboxOutcome]:
         sandbox = await open_sandbox("process")
-        needs = ToolNeeds("tool", timeout_s=1)
+        needs = ToolNeeds("tool", timeout_s=1, output_bytes=ANSWER_BYTES_MAX)
         profile = compile_profile(needs, backend="process", isolation=sandbox.isolation, folder=str(folder))
         wanted = [("echo", large), ("floods", None), ("leaves_children", {"mark": mark, "then": "hang"})]
         return [await sandbox.run(tool_call(folder, function, given), profile) for function, given in wanted]
@@ -544,7 +546,8 @@ def test_both_event_loops_feed_bound_and_end_a_call_alike(folder, tmp_path, new_
 
 
 async def test_the_outcome_names_the_profile_it_ran_under(run, folder, sandbox):
-    profile = compile_profile(ToolNeeds("tool"), backend="process", isolation=sandbox.isolation, folder=str(folder))
+    needs = ToolNeeds("tool", output_bytes=ANSWER_BYTES_MAX)
+    profile = compile_profile(needs, backend="process", isolation=sandbox.isolation, folder=str(folder))
 
     assert (await run("echo", 1)).profile_hash == profile_hash(profile)
 
