@@ -17,6 +17,21 @@ settings.register_profile("agentflow", deadline=None)
 settings.load_profile("agentflow")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for what was left out because a program is not installed, with the command that installs it."""
+    needed: set[str] = set()
+    count = 0
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        _, asked, packages = reason.partition("needs apt-get install -y ")
+        if asked:
+            needed.update(packages.split())
+            count += 1
+    if needed:
+        command = f"apt-get update && apt-get install -y {' '.join(sorted(needed))}"
+        terminalreporter.write_line(f"left out: {count} sandbox tests; to run them too, as root: {command}")
+
+
 @pytest.fixture
 async def nats(tmp_path: Path) -> AsyncIterator[NatsServer]:
     """A fresh NATS with JetStream, for this test alone."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from agentflow.cli import database, demo, dev, orders, run, services, storage, validate, version, workflows
+from agentflow.cli import database, demo, dev, doctor, orders, run, services, storage, validate, version, workflows
 from agentflow.cli.errors import report
 from agentflow.errors import AgentFlowError
 
@@ -28,6 +28,7 @@ app.command("worker")(services.worker)
 app.add_typer(storage.storage, name="storage")
 app.add_typer(storage.retention, name="retention")
 app.add_typer(storage.keys, name="keys")
+app.command("doctor")(doctor.doctor)
 app.command("version")(version.show_version)
 
 

@@ -33,6 +33,7 @@ _SYSTEM_PLACES = (
 )
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _PIDS_COUNTERS = ("/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events")
+_ENDS = (signal.SIGTERM, signal.SIGALRM)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WARDEN_SPARE_S = 5  # after the parent's own deadline: the warden ends a tool whose worker forgot it
 _ALLOW_ALL = bytes.fromhex("060000000000ff7f")  # one instruction, to learn whether filters are allowed at all
@@ -50,18 +51,15 @@ def main() -> None:
             _probe(fences)
             return
         case ["wait"]:
-            _warm_up()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGALRM})
-    document = _received()
-    if document is None:
+            _wait_for_a_call()
+            return
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    body = _received()
+    if body is None:
         return  # whoever started us went away, or has no use for us any more
-    profile, fences = document["profile"], document["fences"]
-    results, owner = os.dup(1), os.dup(0)
-    os.dup2(2, 1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    if "namespaces" in fences:
+    document = json.loads(body)
+    results, owner = _streams()
+    if "namespaces" in document["fences"]:
         _enter_namespaces()
     if document["dies_with_parent"]:
         # After the namespaces: gaining credentials in a new one makes the kernel forget this wish.
@@ -72,14 +70,58 @@ def main() -> None:
     tool = os.fork()
     if tool == 0:
         os.close(owner)
-        _be_the_tool(document, profile, results)
-    report = _watch_over(tool, owner, profile["wall_s"] + _WARDEN_SPARE_S)
+        _be_the_tool(document, document["profile"], results)
+    _be_the_warden(document, tool, owner, results)
+    if document["dies_with_parent"] and os.getppid() != parent:
+        _leave_no_folder()
+
+
+def _wait_for_a_call() -> None:
+    """Split in two before the call is known, so that it need not wait for that; then hand it to the tool's half."""
+    _warm_up()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    reading, writing = os.pipe()
+    tool = os.fork()
+    if tool == 0:
+        os.dup2(reading, 0)
+        os.close(reading)
+        os.close(writing)
+        body = _received()
+        if body is None:
+            os._exit(0)
+        document = json.loads(body)
+        results, owner = _streams()
+        os.close(owner)
+        _be_the_tool(document, document["profile"], results)
+    os.close(reading)
+    _write(1, b"ready\n")
+    body = _received()
+    if body is None:
+        return  # and with us the other half: the writing end closes
+    _write(writing, b"%d\n" % len(body))
+    _write(writing, body)
+    os.close(writing)
+    results, owner = _streams()
+    _be_the_warden(json.loads(body), tool, owner, results)
+
+
+def _streams() -> tuple[int, int]:
+    """Where the answer goes, and where the owner is heard. What the tool prints goes to stderr; it reads nothing."""
+    results, owner = os.dup(1), os.dup(0)
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return results, owner
+
+
+def _be_the_warden(document: dict[str, Any], tool: int, owner: int, results: int) -> None:
+    report = _watch_over(tool, owner, document["profile"]["wall_s"] + _WARDEN_SPARE_S)
     if document["contained"]:
         report["out_of_memory"] = _counted(_OOM_COUNTERS, "oom_kill")
         report["out_of_processes"] = _counted(_PIDS_COUNTERS, "max")
-    if document["dies_with_parent"] and os.getppid() != parent:
-        _leave_no_folder()
-    _write(results, b"\n" + json.dumps(report).encode() + b"\n")
+    with contextlib.suppress(OSError):  # nobody may be left to hear it
+        _write(results, b"\n" + json.dumps(report).encode() + b"\n")
 
 
 def _inherited() -> list[int]:
@@ -87,15 +129,13 @@ def _inherited() -> list[int]:
 
 
 def _warm_up() -> None:
-    """Pay now for what nearly every call needs, say so, and wait for the call."""
+    """Pay now for what nearly every call needs."""
     import asyncio  # noqa: F401
     import inspect  # noqa: F401
     import traceback  # noqa: F401
 
-    _write(1, b"ready\n")
 
-
-def _received() -> dict[str, Any] | None:
+def _received() -> bytes | None:
     """One call: its length in bytes as a line, then its JSON. Our stdin stays open as long as somebody wants us."""
     head = b""
     while not head.endswith(b"\n"):
@@ -109,8 +149,7 @@ def _received() -> dict[str, Any] | None:
         if not part:
             return None
         body += part
-    document: dict[str, Any] = json.loads(body)
-    return document
+    return bytes(body)
 
 
 def _watch_over(tool: int, owner: int, patience_s: float) -> dict[str, float | bool]:
@@ -127,7 +166,7 @@ def _watch_over(tool: int, owner: int, patience_s: float) -> dict[str, float | b
     signal.signal(signal.SIGALRM, end_the_tool)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken
     signal.setitimer(signal.ITIMER_REAL, patience_s)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGALRM})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
     # Not reaped yet, so that its group is surely still its own.
     while os.waitid(os.P_PID, tool, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and not ends:
         readable, _, _ = select.select([woken, owner], [], [])
@@ -166,7 +205,7 @@ def _be_the_tool(document: dict[str, Any], profile: dict[str, Any], results: int
     """Raise the fences, then answer. A fence that does not stand raises: the tool's code is never imported."""
     os.setsid()  # no terminal of ours, and a group of its own for the warden to end
     _when_parent_dies(signal.SIGKILL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGALRM})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
     os.environ.clear()  # noqa: TID251 - the interpreter puts LC_CTYPE there by itself; only grants may stay
     os.environ.update(profile["environment"] | document["given"])  # noqa: TID251
     sys.path[:0] = document["path"]

@@ -104,7 +104,11 @@ class GvisorSandbox:
             self._pool.give_back(place, inmate)
 
     async def warmed(self) -> None:
+        """Return once the next sandboxes are ready."""
         await self._pool.warmed()
+
+    def keep_none_warm(self) -> None:
+        self._pool.idle_max = 0
 
     async def close(self) -> None:
         await self._pool.close()

@@ -43,7 +43,7 @@ class Pool:
 
     def __init__(self, start: Callable[[Berth, bool], Awaitable[Inmate]], *, idle_max: int) -> None:
         self._start = start
-        self._idle_max = idle_max
+        self.idle_max = idle_max
         self._idle: OrderedDict[Berth, list[Inmate]] = OrderedDict()
         self._behind: set[asyncio.Task[None]] = set()
         self._coming: dict[Berth, int] = {}
@@ -65,7 +65,7 @@ class Pool:
         self.warm(key)
 
     def warm(self, key: Berth) -> None:
-        if self._closed or self._idle_max == 0:
+        if self._closed or self.idle_max == 0:
             return
         if len(self._idle.get(key, ())) + self._coming.get(key, 0) < _IDLE_PER_KEY:
             self._coming[key] = self._coming.get(key, 0) + 1
@@ -99,7 +99,7 @@ class Pool:
                 del self._coming[key]
         self._idle.setdefault(key, []).append(inmate)
         self._idle.move_to_end(key)
-        while sum(len(waiting) for waiting in self._idle.values()) > self._idle_max:
+        while sum(len(waiting) for waiting in self._idle.values()) > self.idle_max:
             oldest, waiting = next(iter(self._idle.items()))
             surplus = waiting.pop()
             if not waiting:

@@ -1,0 +1,33 @@
+"""A tool that `python -m sandbox` runs in every backend: it tries what a sandbox must refuse, and says what it saw.
+
+Standard library only: it runs inside, where nothing of ours exists.
+"""
+
+import os
+import socket
+from typing import Any
+
+
+def prove(input: dict[str, Any]) -> dict[str, bool]:
+    """What could be reached. All of it false is what a sandbox is for."""
+    return {
+        "worker's port": _connects(("127.0.0.1", input["port"])),
+        "the internet": _connects(("192.0.2.1", 80)) or _resolves(),
+        "a private file": os.access(input["secret"], os.R_OK),
+        "the environment": bool(os.environ),  # noqa: TID251 - this is the question
+    }
+
+
+def _connects(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _resolves() -> bool:
+    try:
+        return bool(socket.getaddrinfo("example.com", 80))
+    except OSError:
+        return False
