@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from agentflow.artifacts.claim_check import ClaimCheck
-from agentflow.canonical import ensure_canonical
-from agentflow.errors import Invalid, Problem
+from agentflow.canonical import ensure_canonical, sha256_hex
+from agentflow.errors import Conflict, Invalid, Problem
 from agentflow.execution import messages
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
@@ -37,6 +39,29 @@ class EventLog(Protocol):
     ) -> Sequence[StoredEvent]: ...
 
 
+class Reservation(msgspec.Struct, frozen=True):
+    """What a key stands for: the request as it was first sent, and the id of what it makes."""
+
+    body_hash: str
+    resource: str
+
+
+class RequestKeys(Protocol):
+    async def reserve(self, tenant: TenantId, operation: str, key: str, wanted: Reservation) -> Reservation:
+        """Durable when it returns. What the key stands for: `wanted`, or what was reserved for it before."""
+        ...
+
+
+class KeyReused(Conflict):
+    code = "AF1219"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"The idempotency key {key!r} was used before, for another request.",
+            hint="Send the same request as before to get its execution, or choose a new key.",
+        )
+
+
 class InvalidAnswer(Invalid):
     code = "AF1218"
 
@@ -58,18 +83,33 @@ class ControlPlane:
     claims: ClaimCheck
     parts_ready: Callable[[], Awaitable[dict[str, bool]]]
     new_request_id: Callable[[], str]
+    request_keys: RequestKeys
 
     async def execute(
-        self, tenant: TenantId, reference: str, input: Any, *, wait_s: float | None = None
+        self, tenant: TenantId, reference: str, input: Any, *, wait_s: float | None = None, key: str | None = None
     ) -> ExecutionState:
-        """Start an execution once its input is proven good; with `wait_s`, its newest state after that long at most."""
+        """Start an execution once its input is proven good; with `wait_s`, its newest state after that long at most.
+
+        A request with the same `key` gives the same execution, however often it is sent.
+        """
         workflow = await self.registry.find(tenant, reference)
         ensure_canonical(input)  # what has no canonical form could never be sent to an agent
         self.registry.check_input(workflow, input)
-        state = await self.orchestrator.start(tenant, workflow.ref, input, timeout_ms=workflow.timeout_ms)
+        reserved = None if key is None else await self._reserved(tenant, key, reference, input)
+        state = await self.orchestrator.start(
+            tenant, workflow.ref, input, timeout_ms=workflow.timeout_ms, reserved=reserved
+        )
         if wait_s is None:
             return state
         return await self.orchestrator.wait(tenant, state.execution, lambda newer: newer.ended, within_s=wait_s)
+
+    async def _reserved(self, tenant: TenantId, key: str, reference: str, input: Any) -> ExecutionId:
+        """The id for a keyed start, fixed before anything begins: whoever is first, or comes again, starts that one."""
+        wanted = Reservation(sha256_hex({"workflow": reference, "input": input}), self.orchestrator.new_id())
+        reserved = await self.request_keys.reserve(tenant, "execute", key, wanted)
+        if reserved.body_hash != wanted.body_hash:
+            raise KeyReused(key)
+        return ExecutionId(reserved.resource)
 
     async def answer(self, tenant: TenantId, execution: ExecutionId, path: StepPath, answer: Any) -> ExecutionState:
         """Answer an open task of an execution, once the answer fits the task's form."""

@@ -30,6 +30,7 @@ from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
 from control_plane.storage.leases import SqlShardLeases, record_shards
 from control_plane.storage.migrate import upgrade
+from control_plane.storage.request_keys import SqlRequestKeys
 from control_plane.storage.retention_schedule import retention_kept
 from control_plane.storage.sealing import FieldSeal
 from control_plane.storage.workflows import SqlWorkflows
@@ -106,6 +107,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
                 claims=claims,
                 parts_ready=parts_ready,
                 new_request_id=ids.ulid,
+                request_keys=SqlRequestKeys(db, clock),
             )
 
 

@@ -29,6 +29,9 @@ def run(
         Path | None, typer.Option("--input-file", help="A file with JSON.", show_default=False)
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it and do not wait.")] = False,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The same key again gives the same execution.", show_default=False)
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Execute a workflow, showing each step as it happens, then its output.
@@ -43,17 +46,18 @@ def run(
       af run support --input '{"customer": "Mara", "ticket": "I cannot log in"}'
       af run support@1.0.0 --input @ticket.json --json | jq .output
       cat ticket.json | af run support --input - --detach
+      af run support --input @ticket.json --key ticket-4711
     """
     from agentflow.cli.inputs import execution_input
 
-    asyncio.run(_run(workflow, execution_input(input, input_file, pairs or []), detach, json))
+    asyncio.run(_run(workflow, execution_input(input, input_file, pairs or []), detach, json, key))
 
 
-async def _run(workflow: str, given: Any, detach: bool, json: bool) -> None:
+async def _run(workflow: str, given: Any, detach: bool, json: bool, key: str | None) -> None:
     from agentflow.cli.connection import control_plane
 
     async with control_plane() as api:
-        started = await api.execute(workflow, given)
+        started = await api.execute(workflow, given, key=key)
         if detach:
             if json:
                 print_json(started)

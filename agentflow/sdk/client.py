@@ -70,12 +70,14 @@ class Client:
         *,
         wait: bool = False,
         wait_s: float = 60,
+        key: str | None = None,
     ) -> StartedExecution:
+        """With a `key` of your own, sending the same again after a lost answer gives the same execution."""
         response = await self._send(
             "POST",
             f"/workflows/{_segment(ref)}/execute",
             content=msgspec.json.encode({"input": input, "wait": wait, "wait_s": wait_s}),
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", **({} if key is None else {"Idempotency-Key": key})},
             timeout=_ANSWER_S + (wait_s if wait else 0),
         )
         return self._read(response, StartedExecution)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentflow.canonical import canonical
@@ -11,7 +11,7 @@ from agentflow.execution import messages
 from agentflow.execution.messages import Stamp
 from agentflow.ids import ExecutionId, StepPath
 from control_plane.api.executions import execution_view
-from control_plane.api.request import Behind, Tenant
+from control_plane.api.request import Behind, IdempotencyKey, Tenant
 
 router = APIRouter(prefix="/api/v1/executions/{execution}", tags=["executions"])
 
@@ -41,10 +41,7 @@ class AnswerBody(BaseModel):
     answer: Any = Field(description="Checked against the form of the task.")
 
 
-def request_id(
-    behind: Behind,
-    key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
-) -> str:
+def request_id(behind: Behind, key: IdempotencyKey = None) -> str:
     """A request sent again with the same key is recorded once."""
     return key or behind.new_request_id()
 

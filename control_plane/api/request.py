@@ -2,7 +2,7 @@
 
 from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 
 from agentflow.ids import DEFAULT_TENANT, TenantId
 from control_plane.service import ControlPlane
@@ -17,5 +17,6 @@ def tenant_of(_: Request) -> TenantId:
     return DEFAULT_TENANT
 
 
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 Behind = Annotated[ControlPlane, Depends(control_plane_of)]
 Tenant = Annotated[TenantId, Depends(tenant_of)]

@@ -9,7 +9,7 @@ from agentflow import limits
 from agentflow.clock import rfc3339
 from control_plane.api.errors import BodyTooLarge, UnsupportedBody
 from control_plane.api.executions import outcome_view
-from control_plane.api.request import Behind, Tenant
+from control_plane.api.request import Behind, IdempotencyKey, Tenant
 from control_plane.registry.workflows import WorkflowSummary
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
@@ -60,9 +60,16 @@ async def show(reference: str, behind: Behind, tenant: Tenant) -> dict[str, Any]
 
 @router.post("/{reference}/execute", status_code=202)
 async def execute(
-    reference: str, body: ExecuteRequest, response: Response, behind: Behind, tenant: Tenant
+    reference: str,
+    body: ExecuteRequest,
+    response: Response,
+    behind: Behind,
+    tenant: Tenant,
+    key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    state = await behind.execute(tenant, reference, body.input, wait_s=body.wait_s if body.wait else None)
+    """Start an execution. A request with the same `Idempotency-Key` gives the same execution."""
+    wait_s = body.wait_s if body.wait else None
+    state = await behind.execute(tenant, reference, body.input, wait_s=wait_s, key=key)
     response.headers["Location"] = f"/api/v1/executions/{state.execution}"
     if not state.ended:
         return {"execution_id": state.execution, "trace_id": state.trace, "status": state.status}

@@ -177,13 +177,24 @@ class Orchestrator:
         input: Any,
         *,
         timeout_ms: int | None,
+        reserved: ExecutionId | None = None,
     ) -> ExecutionState:
-        """Commit the start of a new execution; returns once it is durable."""
-        execution = self._new_id()
+        """Commit the start of a new execution; returns once it is durable.
+
+        One that may have been started before under the id `reserved` for it is only looked at.
+        """
+        execution = reserved or self.new_id()
         # Here already, so that no large input waits for its commit in memory.
         kept = input if self._claims is None else await self._claims.checked(Shelf(tenant, execution), input)
         message = Start(self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms)
-        return await self._routing.committed(tenant, execution, message)
+        return await self._routing.committed(tenant, execution, message, again=reserved is not None)
+
+    def new_id(self) -> ExecutionId:
+        """An id whose shard is ours, so that a start never hops; any id while we have none."""
+        execution = self._ids.execution()
+        while self._ownership.epochs and not self._routing.is_ours(execution):
+            execution = self._ids.execution()
+        return execution
 
     async def state(self, tenant: TenantId, execution: ExecutionId) -> ExecutionState:
         state = self._open.get(execution) or await self._store.load(execution)
@@ -308,13 +319,6 @@ class Orchestrator:
             stamp, command.path, command.attempt, WorkerId(SENDER), stamp.at_ms, stamp.at_ms, fault=fault
         )
         self._inbox.put(Arrival(execution, report, lambda _: None, lambda _: self._timers.arm_soon(execution)))
-
-    def _new_id(self) -> ExecutionId:
-        """An id whose shard is ours, so that a start never hops; any id while we have none."""
-        execution = self._ids.execution()
-        while self._ownership.epochs and not self._routing.is_ours(execution):
-            execution = self._ids.execution()
-        return execution
 
     def _stamp(self) -> Stamp:
         return Stamp(self._clock.now_ms(), self._chance())

@@ -72,10 +72,12 @@ class Routing:
             await listening.stop()
         return state
 
-    async def committed(self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage) -> ExecutionState:
+    async def committed(
+        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, *, again: bool = False
+    ) -> ExecutionState:
         """The state once the message is durable, wherever its shard is. Follows the shard while it changes hands."""
         deadline_s = self._clock.monotonic_s() + limits.HOP_S
-        sent = False
+        sent = again
         while True:
             try:
                 if self.is_ours(execution):
