@@ -1,7 +1,8 @@
 """The one door to Google's CEL runtime (C++): compile and evaluate, its words turned into ours.
 
 The runtime walks maps in an order that differs from process to process, so `map` and `filter` are given the sorted
-keys instead (`walked_`), and objects in results are sorted too: the same data must give the same list everywhere.
+keys instead (`walked_`), and objects in results are sorted too: the same data must give the same list everywhere, and
+the same words where it gives none.
 """
 
 import re
@@ -100,13 +101,22 @@ _FUNCTIONS = {False: [_sized("len")], True: [_sized("len"), _walking()]}
 
 
 class CompiledText:
-    def __init__(self, expression: Any, kind: str) -> None:
+    def __init__(self, expression: Any, kind: str, in_order: Any = None) -> None:
+        """`in_order` is the same expression, slower, walking every map in the order of its keys."""
         self.type = kind
         self._eval = expression.eval
+        self._in_order = None if in_order is None else in_order.eval
 
     def evaluate(self, data: Mapping[str, Any]) -> Any:
+        result = self._outcome(self._eval, data)
+        if self._in_order is not None and isinstance(result, Failure):
+            # Whether `all` or `exists` fails does not depend on the order, but which of several reasons it gives does.
+            return self._outcome(self._in_order, data)
+        return result
+
+    def _outcome(self, evaluate: Any, data: Mapping[str, Any]) -> Any:
         try:
-            result = self._eval(data=data)
+            result = evaluate(data=data)
             kind = result.type()
             if kind == _BOOL:
                 return result.value()
@@ -160,9 +170,13 @@ def _compiled(declared: tuple[tuple[str, str], ...], text: str) -> CompiledText 
     try:
         expression = _environment(declared).compile(text)
         kind = _type_name(expression)
-        if ".map" in text or ".filter" in text:
-            expression = _environment(declared, walking=True).compile(_wrapped(text, LIST_BUILDERS, _WALK)[0])
-        return CompiledText(expression, kind)
+        walked, marks = _wrapped(text, MACROS, _WALK)
+        if not marks:
+            return CompiledText(expression, kind)
+        walking = _environment(declared, walking=True)
+        in_order = walking.compile(walked)
+        builders, marks = _wrapped(text, LIST_BUILDERS, _WALK)
+        return CompiledText(walking.compile(builders) if marks else expression, kind, in_order)
     except RuntimeError as error:
         words = list(tokens(text))
         found = [
@@ -183,6 +197,8 @@ def _type_name(expression: Any) -> str:
 
 def _wrapped(text: str, macros: Collection[str], function: str) -> tuple[str, list[tuple[int, str]]]:
     """The text with every collection that one of the macros walks given to a function, and what was put where."""
+    if not any(f".{macro}" in text for macro in macros):
+        return text, []
     words = list(tokens(text))
     opened: dict[int, int] = {}  # offset: how many calls begin there
     closed = []

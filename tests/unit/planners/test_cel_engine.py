@@ -7,8 +7,10 @@ import sys
 import pytest
 
 from planners.expressions import engine_google, engines
+from planners.expressions.conditions import compile_condition
 from planners.expressions.engine import DYN, Compiled, Failure
 from planners.expressions.engine_celpy import run as engine_celpy
+from planners.expressions.scope import Facts, Scope
 
 ENGINES = pytest.mark.parametrize("engine", [engine_google, engine_celpy], ids=["google", "celpy"])
 
@@ -137,3 +139,35 @@ def test_an_item_of_something_dynamic_can_be_walked_and_its_faults_keep_their_pl
     (refusal,) = engine.compile_text("a['b'].all(x, zz(x))", {"a": DYN})
 
     assert (refusal.kind, refusal.offset) == ("function", 16)
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a.all(key, a[key] > 0)", "`>` does not take (string, int)"),
+        ("a.exists(key, a[key] > 5)", "`>` does not take (string, int)"),
+        ("a.exists_one(key, a[key] > 5)", "`>` does not take (list, int)"),
+        ("a.map(key, a[key] + 1)", "`+` does not take (string, int)"),
+    ],
+)
+def test_of_several_reasons_to_fail_the_same_is_given_everywhere(engine, text, reason):
+    data = {"a": {"k9": [], "k1": "x", "k5": None, "k3": True, "k4": {}, "k2": 1, "k8": None, "k7": False, "k6": {}}}
+
+    assert compiled(engine, text, a=DYN).evaluate(data) == Failure(reason)
+
+
+def test_an_expression_is_compiled_when_a_workflow_is_and_never_again(monkeypatch):
+    compilations = []
+    compile_text = engine_google.compile_text
+    monkeypatch.setattr(
+        engine_google, "compile_text", lambda text, *rest: compilations.append(text) or compile_text(text, *rest)
+    )
+    condition, _ = compile_condition("response.confidence >= 0.8 && input.kind == 'x'", Scope())
+    once = len(compilations)
+
+    for confidence in range(100):
+        condition.holds(Facts({"kind": "x"}, {"response": {"confidence": confidence}}, {}, None))
+
+    assert 0 < once <= 2
+    assert len(compilations) == once
