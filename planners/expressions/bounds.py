@@ -10,7 +10,7 @@ text alone says that nothing can grow. `limits` has the bounds.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ from planners.expressions.lexer import LIST_BUILDERS, MACROS, NamePath, Token, c
 _CHARS_PER_UNIT = 64  # text that costs as much to read as one value
 _PATTERN_WEIGHT = 16  # a pattern reads a text slower than a comparison does
 _USES_FREE = 1  # one value can be read once, however large it is: it had to be read to be handed over
+_PLAIN = frozenset({int, float, bool, type(None)})
 _Path = tuple[str, ...]
 
 
@@ -56,10 +57,9 @@ class Cost(msgspec.Struct, frozen=True):
         light = all(use.weight == 1 for use in self.uses)
         return self.macros == 0 and len(self.uses) <= _USES_FREE and light and self.additions <= 1 and not self.composes
 
-    def reason_against(self, data: Mapping[str, Any]) -> str | None:
+    def reason_against(self, data: Mapping[str, Any], measured: "Measured") -> str | None:
         """Why the expression must not be evaluated over this data; None where it may."""
-        longest, units = measure(data)
-        longest = max(longest, self.literal)
+        longest, units = max(measured.longest, self.literal), measured.units
         once, twice = longest, min(limits.EXPRESSION_ITERATIONS_MAX, longest * longest)
         if self.builders:
             items_max = limits.EXPRESSION_ITEMS_MAX if self.builders == 1 else limits.EXPRESSION_ITEMS_NESTED_MAX
@@ -71,7 +71,7 @@ class Cost(msgspec.Struct, frozen=True):
         # Each name is first taken to be all of the data; only where that is too much are they told apart.
         reason = self._too_much(lambda _path: units, units, once, twice)
         if reason is not None and len({use.path for use in self.uses}) > 1:
-            sizes = {use.path: measure(_found(data, use.path))[1] for use in self.uses if use.path is not None}
+            sizes = {use.path: measure(_found(data, use.path)).units for use in self.uses if use.path is not None}
             return self._too_much(sizes.__getitem__, units, once, twice)
         return reason
 
@@ -226,9 +226,14 @@ def is_macro(words: Sequence[Token], at: int) -> bool:
     return words[at].text == "(" and at >= 2 and words[at - 1].text in MACROS and words[at - 2].text == "."
 
 
-def measure(value: Any) -> tuple[int, int]:
-    """The length of the longest list or object inside a JSON value, and what all of it costs to read."""
-    longest, units, rest = 0, 0, [[value]]
+class Measured(NamedTuple):
+    longest: int  # items of the longest list or object
+    units: int  # what all of it costs to read
+    is_json: bool  # whether nothing else was met, such as a claim on a large value
+
+
+def measure(value: Any) -> Measured:
+    longest, units, is_json, rest = 0, 0, True, [[value]]
     while rest and units <= limits.EXPRESSION_VOLUME_MAX:
         items: Any = rest.pop()
         units += len(items)
@@ -242,7 +247,9 @@ def measure(value: Any) -> tuple[int, int]:
             elif kind is list:
                 longest = max(longest, len(item))
                 rest.append(item)
-    return longest, units
+            elif kind not in _PLAIN:
+                is_json = False
+    return Measured(longest, units, is_json)
 
 
 def _found(data: Any, path: _Path) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentflow.contracts.claims import ValueLost, claims_in, revealed, within
 from agentflow.contracts.step import StepFault
-from planners.expressions.bounds import cost_of
+from planners.expressions.bounds import cost_of, measure
 from planners.expressions.check import Checked, check, faults_of, runnable
 from planners.expressions.engine import DYN, NO_FIELDS, Compiled, Engine, Failure, no_field, no_name
 from planners.expressions.engines import ENGINE
@@ -88,8 +88,11 @@ class CelExpression(Expression):
     def _result(self, facts: Facts) -> Any:
         data = self._data(facts)
         if self._cost is not None:
-            data = revealed(data)
-            if reason := self._cost.reason_against(data):
+            measured = measure(data)
+            if not measured.is_json:
+                data = revealed(data)
+                measured = measure(data)
+            if reason := self._cost.reason_against(data, measured):
                 return self._fault(reason)
         result = self._evaluate(data)
         if isinstance(result, Failure) and any(claims_in(data)):

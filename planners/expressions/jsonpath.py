@@ -57,7 +57,7 @@ class PathExpression(Expression):
             if value is not MISSING:
                 document[name] = value
         try:
-            return self._query.find(revealed(document))
+            return [(path, revealed(value)) for path, value in self._query.find(document)]
         except ValueLost as lost:
             return self._lost(lost)
         except Exhausted:

@@ -31,6 +31,7 @@ from jsonpath_rfc9535.selectors import (
 from jsonpath_rfc9535.serialize import canonical_string
 
 from agentflow import limits
+from agentflow.contracts.claims import within
 from planners.expressions import patterns
 
 _ENVIRONMENT = JSONPathEnvironment()
@@ -78,7 +79,7 @@ class Query:
         self._steps = [_segment(segment) for segment in segments]
 
     def find(self, document: Any) -> list[tuple[str, Any]]:
-        """Every match with its normalized path, in order. Raises `Exhausted`."""
+        """Every match with its normalized path, in order; a match may hold claims. Raises `Exhausted`, `ValueLost`."""
         return [(_normalized(location), value) for location, value in _found(self._steps, document, _Search(document))]
 
 
@@ -159,11 +160,11 @@ def _descendants(node: _Node, search: _Search) -> Iterator[_Node]:
         visited = rest.pop()
         search.spend()
         yield visited
-        rest.extend(child for child in reversed(list(_children(visited))) if isinstance(child[1], dict | list))
+        rest.extend(child for child in reversed(list(_children(visited))) if isinstance(within(child[1]), dict | list))
 
 
 def _children(node: _Node) -> Iterator[_Node]:
-    location, value = node
+    location, value = node[0], within(node[1])
     if isinstance(value, dict):
         return (((location, key), item) for key, item in value.items())
     if isinstance(value, list):
@@ -188,19 +189,19 @@ def _selector(selector: JSONPathSelector) -> _Select:
 
 
 def _named(node: _Node, name: str) -> Iterator[_Node]:
-    location, value = node
+    location, value = node[0], within(node[1])
     if isinstance(value, dict) and name in value:
         yield (location, name), value[name]
 
 
 def _indexed(node: _Node, index: int) -> Iterator[_Node]:
-    location, value = node
+    location, value = node[0], within(node[1])
     if isinstance(value, list) and -len(value) <= index < len(value):
         yield (location, index % len(value)), value[index]
 
 
 def _sliced(node: _Node, chosen: slice) -> Iterator[_Node]:
-    location, value = node
+    location, value = node[0], within(node[1])
     if isinstance(value, list) and chosen.step != 0:
         for at in range(*chosen.indices(len(value))):
             yield (location, at), value[at]
@@ -246,7 +247,7 @@ def _value(expression: Any) -> _Value:
 
             def single(current: Any, search: _Search) -> Any:
                 found = nodes(current, search)
-                return found[0][1] if len(found) == 1 else NOTHING
+                return within(found[0][1]) if len(found) == 1 else NOTHING
 
             return single
         case FunctionExtension():
@@ -280,7 +281,7 @@ def _function(expression: Any) -> _Value:
 
 
 def _only(nodes: Sequence[_Node]) -> Any:
-    return nodes[0][1] if len(nodes) == 1 else NOTHING
+    return within(nodes[0][1]) if len(nodes) == 1 else NOTHING
 
 
 def _length(value: Any) -> Any:
@@ -326,6 +327,7 @@ def _comparison(left: _Value, operator: str, right: _Value) -> _Test:
 
 
 def _equal(left: Any, right: Any, search: _Search) -> bool:
+    left, right = within(left), within(right)
     search.spend(1 + (min(len(left), len(right)) // _CHARS_PER_UNIT if _texts(left, right) else 0))
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right

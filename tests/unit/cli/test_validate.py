@@ -74,3 +74,31 @@ def test_programs_get_every_verdict_as_one_value(capsys: pytest.CaptureFixture[s
 def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert af(["validate", "no/such.yaml"]) == ExitCode.REJECTED
     assert "no/such.yaml cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("condition", "column", "message"),
+    [
+        ("input.severity > 'high'", 37, "`>` does not take (int, string)."),
+        ("input.severty > 1", 28, "`input` has no field `severty`. (Did you mean `severity`?)"),
+        ("$.input.severty", 30, "`input` has no field `severty`. (Did you mean `severity`?)"),
+        ("input.severity", 22, "A condition must be true or false; this is of type int."),
+    ],
+)
+def test_a_type_error_or_an_unknown_field_in_an_expression_is_rejected(
+    condition: str, column: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("wrong.yaml").write_text(
+        GOOD.replace(
+            "  fsm:\n",
+            "  input: {type: object, additionalProperties: false, properties: {severity: {type: integer}}}\n  fsm:\n",
+        ).replace(
+            "greet: {agent: greeter}\n",
+            "greet:\n        agent: greeter\n        transitions:\n"
+            f"        - condition: {condition}\n          to: bye\n        - to: bye\n      bye: {{agent: greeter}}\n",
+        ).replace("final_states: [greet]", "final_states: [bye]")
+    )  # fmt: skip
+
+    assert af(["validate", "wrong.yaml"]) == ExitCode.REJECTED
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"wrong.yaml:14:{column}: {message}")

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentflow.contracts.artifact import ArtifactRef
+from agentflow.contracts.claims import Claim
 from agentflow.contracts.step import StepFault
 from agentflow.execution.events import WorkflowRef
 from agentflow.ids import WorkflowId
@@ -391,3 +393,44 @@ def test_any_text_is_an_expression_or_has_faults_and_nothing_is_raised(text):
     if expression is not None:
         expression.value(facts(given={"severity": 3, "tags": ["x"]}, output={"a": [1], "b": {"a": 1}}))
         expression.holds(facts())
+
+
+BIG = [{"id": 1, "tags": ["x"]}, {"id": 2, "tags": []}]
+
+
+def claimed() -> Claim:
+    """A large value that travels beside the facts."""
+    return Claim(ArtifactRef("a" * 64, 1_000_000))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("input.big.exists(row, row.id == 2)", True),
+        ("size(input.big)", 2),
+        ("input.big[0].id", 1),
+        ("$.input.big[?@.id == 2].id", [2]),
+        ("$.input.big[-1].id", 2),
+        ("$.input..id", [1, 2]),
+        ("$.input[?@ == $.input.big]", [BIG]),
+        ("$.input.big", BIG),
+        ("$.input.big[?length($.input.big) == 2 && count(@.tags[*]) == 1].id", [1]),
+    ],
+)
+def test_a_value_that_is_claimed_is_looked_into_where_an_expression_reads_it(text, value):
+    claim = claimed()
+    claim.lend(BIG)
+
+    assert compiled(text).value(facts(given={"big": claim})) == value
+
+
+@pytest.mark.parametrize("text", ["size(input.big) > 1", "$.input.big[0]", "input.big[0].id == 1 && input.n == 1"])
+def test_a_claimed_value_that_is_gone_is_a_fault(text):
+    claim = claimed()
+    claim.lose("It was deleted.")
+
+    result = compiled(text).value(facts(given={"big": claim, "n": 1}))
+
+    assert isinstance(result, StepFault)
+    assert result.code == "artifact_lost"
+    assert "It was deleted." in result.message
