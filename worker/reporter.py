@@ -41,6 +41,7 @@ class Reporter:
         self._spool = spool
         self._underway: dict[str, _Underway] = {}  # oldest first
         self._sent: dict[str, None] = {}  # what the stream has, the newest of it
+        self._first: list[str] = []  # to be on disk before they are published
         self._spooling = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -77,7 +78,8 @@ class Reporter:
         """Returns once the stream has it. Cancelled, it has still been spooled if `close` came before."""
         underway = self._underway[dedup_id] = _Underway(subject, message, self._clock.monotonic_s())
         if spool_first:
-            await self._spool_now([dedup_id])
+            self._first.append(dedup_id)
+            await self._spool_first(underway)
         await self._deliver(dedup_id, underway)
 
     async def close(self) -> None:
@@ -127,21 +129,32 @@ class Reporter:
                     late.append(dedup_id)
             await self._spool_now(late)
 
-    async def _spool_now(self, dedup_ids: list[str]) -> None:
-        if self._spool is None or not dedup_ids:
-            return
+    async def _spool_first(self, underway: _Underway) -> None:
+        """All that came while the last were written go together, with one sync."""
         async with self._spooling:
-            waiting = {each: underway for each in dedup_ids if (underway := self._underway.get(each))}
-            results = [SpooledResult(each, item.subject, encode(item.message)) for each, item in waiting.items()]
-            try:
-                await asyncio.to_thread(self._spool.keep, results)
-            except SpoolFull as error:
-                log.error("spool.full", results=len(results), reason=error.message)  # noqa: TRY400
-                return
-            for each, underway in waiting.items():
-                underway.is_spooled = True
-                if each not in self._underway:  # confirmed while it was being written
-                    self._spool.done(each)
+            if not underway.is_spooled:
+                waiting, self._first = self._first, []
+                await self._keep(waiting)
+
+    async def _spool_now(self, dedup_ids: list[str]) -> None:
+        if dedup_ids:
+            async with self._spooling:
+                await self._keep(dedup_ids)
+
+    async def _keep(self, dedup_ids: list[str]) -> None:
+        if self._spool is None:
+            return
+        waiting = {each: underway for each in dedup_ids if (underway := self._underway.get(each))}
+        results = [SpooledResult(each, item.subject, encode(item.message)) for each, item in waiting.items()]
+        try:
+            await asyncio.to_thread(self._spool.keep, results)
+        except SpoolFull as error:
+            log.error("spool.full", results=len(results), reason=error.message)  # noqa: TRY400
+            return
+        for each, underway in waiting.items():
+            underway.is_spooled = True
+            if each not in self._underway:  # confirmed while it was being written
+                self._spool.done(each)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
