@@ -11,15 +11,18 @@ import msgspec
 
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.canonical import ensure_canonical, sha256_hex
+from agentflow.contracts.tool_questions import ToolTest, ToolTestOutcome
 from agentflow.errors import Conflict, Invalid, Problem
 from agentflow.execution import messages
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
 from agentflow.ports import Shelf, StoredEvent
+from agentflow.workflow.load import read
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionSummary
 from control_plane.registry.schemas import compile_schema, input_problems
+from control_plane.registry.tools import RegisteredTool, ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
 
 
@@ -76,6 +79,8 @@ class InvalidAnswer(Invalid):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
     registry: WorkflowRegistry
+    tools: ToolRegistry
+    ask_worker: Callable[[ToolTest], Awaitable[ToolTestOutcome]]
     orchestrator: Orchestrator
     executions: ExecutionQueries
     events: EventLog
@@ -97,7 +102,11 @@ class ControlPlane:
         self.registry.check_input(workflow, input)
         reserved = None if key is None else await self._reserved(tenant, key, reference, input)
         state = await self.orchestrator.start(
-            tenant, workflow.ref, input, timeout_ms=workflow.timeout_ms, reserved=reserved
+            tenant,
+            await self.registry.ref(tenant, workflow),
+            input,
+            timeout_ms=workflow.timeout_ms,
+            reserved=reserved,
         )
         if wait_s is None:
             return state
@@ -122,6 +131,29 @@ class ControlPlane:
         return await self.orchestrator.request(
             tenant, execution, lambda stamp: messages.TaskAnswered(stamp, path, answer)
         )
+
+    async def tool_warnings(self, tenant: TenantId, source: str) -> list[Problem]:
+        """What may be wrong with how a registered workflow uses tools: a worker may still know better."""
+        loaded = read(source).loaded
+        if loaded is None:
+            return []
+        _, doubtful = await self.registry.tool_problems(tenant, loaded.document)
+        return doubtful
+
+    async def test_tool(self, tenant: TenantId, tool: RegisteredTool, input: Any, *, network: bool) -> dict[str, Any]:
+        """One call on some worker, outside of any execution. Raises `NoWorkerForTools` where none answers."""
+        ensure_canonical(input)
+        test = ToolTest(
+            tenant_id=tenant,
+            tool=tool.name,
+            input=input,
+            call_id=self.new_request_id(),
+            definition=None if tool.builtin else tool.definition,
+            network=network,
+        )
+        outcome: dict[str, Any] = msgspec.to_builtins(await self.ask_worker(test))
+        outcome.pop("v")
+        return outcome
 
     async def whole(self, state: ExecutionState, value: Any) -> Any:
         """Something of an execution as people see it: large values in their places, structs as plain data."""

@@ -21,6 +21,8 @@ from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.orchestrator.ownership import Ownership
 from control_plane.registry.agent_states import AgentStates
 from control_plane.registry.agents import LiveAgents
+from control_plane.registry.tool_questions import answer_definitions, tests_on
+from control_plane.registry.tools import ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
 from control_plane.service import ControlPlane
 from control_plane.storage.agent_states import SqlAgentStates
@@ -33,6 +35,7 @@ from control_plane.storage.migrate import upgrade
 from control_plane.storage.request_keys import SqlRequestKeys
 from control_plane.storage.retention_schedule import retention_kept
 from control_plane.storage.sealing import FieldSeal
+from control_plane.storage.tools import SqlTools
 from control_plane.storage.workflows import SqlWorkflows
 from control_plane.upkeep import retention_job
 
@@ -59,7 +62,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         artifacts = await open_artifacts(settings.artifacts_url, ring)
         claims = ClaimCheck(artifacts)
         store = SqlEventStore(db, snapshot_every=settings.snapshot_every, seal=FieldSeal(ring))
-        registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock)
+        tools = ToolRegistry(SqlTools(db), clock=clock)
+        registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock, tools=tools)
+        await answer_definitions(bus, tools)
         agents = LiveAgents(clock, lost_after_s=settings.worker_lost_s)
         await bus.listen(subjects.HEARTBEATS, agents.heard)
         states = AgentStates(
@@ -100,6 +105,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         ):
             yield ControlPlane(
                 registry=registry,
+                tools=tools,
+                ask_worker=tests_on(bus),
                 orchestrator=orchestrator,
                 executions=SqlExecutions(db),
                 events=store,

@@ -5,7 +5,20 @@ from collections.abc import Sequence
 
 import typer
 
-from agentflow.cli import database, demo, dev, doctor, orders, run, services, storage, validate, version, workflows
+from agentflow.cli import (
+    database,
+    demo,
+    dev,
+    doctor,
+    orders,
+    run,
+    services,
+    storage,
+    tools,
+    validate,
+    version,
+    workflows,
+)
 from agentflow.cli.errors import report
 from agentflow.errors import AgentFlowError
 
@@ -22,6 +35,7 @@ app.command("run")(run.run)
 app.add_typer(orders.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(database.app, name="db")
+app.add_typer(tools.app, name="tool")
 app.command("validate")(validate.validate)
 app.command("server")(services.server)
 app.command("worker")(services.worker)

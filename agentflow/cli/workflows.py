@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agentflow.cli.output import JsonFlag, print_json, print_table, stdout
+from agentflow.cli.output import JsonFlag, print_json, print_table, stderr, stdout
 from agentflow.errors import Invalid
 from agentflow.process_exit import ExitCode
 
@@ -61,6 +61,8 @@ async def _push(files: list[Path], json: bool) -> None:
             if not json:
                 state = "registered" if workflow.created else "unchanged"
                 stdout().print(f"{state} {workflow.name} {workflow.version}  {workflow.id}")
+                for warning in workflow.warnings:
+                    stderr().print(f"warning: {path}:{warning}", style="yellow")
     if json:
         print_json(pushed)
 

@@ -21,14 +21,19 @@ from agentflow.sdk.models import (
     Execution,
     ExecutionEvent,
     ExecutionList,
+    PushedTool,
     PushedWorkflow,
     StartedExecution,
+    TestedTool,
+    Tool,
+    ToolList,
     Workflow,
     WorkflowList,
 )
 
 _Answer = TypeVar("_Answer")
 
+_TEST_S = 120.0  # a tool that is tried out may take this long
 _ANSWER_S = 30.0  # how long an answer may take beyond the wait that was asked for
 _FOLLOW_WAIT_S = 20.0  # one long poll; short enough for proxies that cut idle requests at 30 s
 _BACK_OFF_S = (0.1, 2.0)  # first and longest pause between attempts to reach a control plane that is away
@@ -62,6 +67,29 @@ class Client:
     async def workflow(self, ref: str) -> Workflow:
         """By id, by name (its newest version) or by `name@version`."""
         return self._read(await self._send("GET", f"/workflows/{_segment(ref)}"), Workflow)
+
+    async def push_tool(self, text: str | bytes, content_type: str = "application/yaml") -> PushedTool:
+        response = await self._send("POST", "/tools", content=text, headers={"Content-Type": content_type})
+        pushed = self._read(response, PushedTool)
+        return msgspec.structs.replace(pushed, created=response.status_code == httpx.codes.CREATED)
+
+    async def tools(self, *, name: str | None = None) -> ToolList:
+        return self._read(await self._send("GET", "/tools", params=_given(name=name)), ToolList)
+
+    async def tool(self, ref: str) -> Tool:
+        """By name (its newest version), `name@1` or `name@1.2.0`."""
+        return self._read(await self._send("GET", f"/tools/{_segment(ref)}"), Tool)
+
+    async def test_tool(self, ref: str, input: Any, *, network: bool = False) -> TestedTool:
+        """One call on some worker, outside of any execution."""
+        response = await self._send(
+            "POST",
+            f"/tools/{_segment(ref)}/test",
+            content=msgspec.json.encode({"input": input, "network": network}),
+            headers={"Content-Type": "application/json"},
+            timeout=_ANSWER_S + _TEST_S,
+        )
+        return self._read(response, TestedTool)
 
     async def execute(
         self,

@@ -19,6 +19,7 @@ class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 class PushedWorkflow(WorkflowSummary, frozen=True, kw_only=True):
     created: bool = True  # False when exactly this content was registered before
+    warnings: list[Problem] = []  # what may be wrong; the workflow is registered all the same
 
 
 class Workflow(WorkflowSummary, frozen=True, kw_only=True):
@@ -29,6 +30,48 @@ class Workflow(WorkflowSummary, frozen=True, kw_only=True):
 class WorkflowList(msgspec.Struct, frozen=True):
     items: list[WorkflowSummary]
     total_count: int
+
+
+class ToolSummary(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    version: str
+    digest: str
+    type: str
+    effect: str
+    permissions: list[str] = []
+    description: str = ""
+    builtin: bool = False
+    created_at: str | None = None
+
+
+class PushedTool(ToolSummary, frozen=True, kw_only=True):
+    created: bool = True  # False when exactly this content was registered before
+
+
+class Tool(ToolSummary, frozen=True, kw_only=True):
+    definition: dict[str, Any]
+
+
+class ToolList(msgspec.Struct, frozen=True):
+    items: list[ToolSummary]
+    total_count: int
+
+
+class TestedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call outside of any execution gave: an output, or a fault."""
+
+    tool: str
+    version: str
+    digest: str
+    output: Any = None
+    fault: StepFault | None = None
+    logs: str = ""
+    duration_ms: int = 0
+    backend: str = ""
+    isolation: str = ""
+    profile_hash: str = ""
+    worker: str = ""
 
 
 class StartedExecution(msgspec.Struct, frozen=True):

@@ -96,6 +96,14 @@ ToolName = Annotated[
         "Write words joined by dots, such as kb.search.",
     ),
 ]
+ToolReference = Annotated[
+    str,
+    _matching(
+        r"(?=.{1,160}$)[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z][A-Za-z0-9_-]*)*(@[0-9]+(\.[0-9]+){0,2}(-[0-9A-Za-z.-]+)?)?",
+        "a name for a tool",
+        "Write words joined by dots, such as kb.search; kb.search@1 and kb.search@1.2.0 name versions of it.",
+    ),
+]
 Label = Annotated[str, _matching(r"\S(.{0,61}\S)?", "a tag", "Use 1 to 63 characters without spaces around them.")]
 Semver = Annotated[str, AfterValidator(_semver)]
 Timeout = Annotated[int, _duration(1, limits.TIMEOUT_MS_MAX)]
@@ -154,7 +162,7 @@ class Step(Part):
     """Work for an agent or a tool. `output` is the JSON Schema of what it gives back."""
 
     agent: AgentName | None = None
-    tool: ToolName | None = None
+    tool: ToolReference | None = None
     input: Any = {}
     output: JsonSchema | None = None
     timeout: Timeout | None = None

@@ -20,7 +20,7 @@ from agentflow.workflow.model import (
     Part,
     RetryRule,
     Timeout,
-    ToolName,
+    ToolReference,
     VersionRange,
     WorkflowName,
     refusal,
@@ -105,7 +105,7 @@ class Condition(NodePart):
 
 class Action(NodePart):
     agent: AgentName | None = None
-    tool: ToolName | None = None
+    tool: ToolReference | None = None
     input: Any = Field(default={})
     output: JsonSchema | None = None
     timeout: Timeout | None = None

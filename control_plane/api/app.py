@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from agentflow import limits
-from control_plane.api import agents, errors, executions, health, orders, workflows
+from control_plane.api import agents, errors, executions, health, orders, tools, workflows
 from control_plane.api.guards import Guards
 from control_plane.service import ControlPlane
 
@@ -19,6 +19,6 @@ def create_api(control_plane: ControlPlane, version: str) -> FastAPI:
     app.state.control_plane = control_plane
     errors.install(app)
     app.add_middleware(Guards, body_bytes_max=limits.REQUEST_BYTES_MAX)
-    for noun in (workflows, executions, orders, agents, health):
+    for noun in (workflows, executions, orders, tools, agents, health):
         app.include_router(noun.router)
     return app

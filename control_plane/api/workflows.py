@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,7 +38,8 @@ async def register(request: Request, response: Response, behind: Behind, tenant:
     workflow, created = await behind.registry.register(tenant, body.decode("utf-8", errors="replace"))
     response.status_code = 201 if created else 200
     response.headers["Location"] = f"/api/v1/workflows/{workflow.id}"
-    return summary_view(workflow)
+    warnings = await behind.tool_warnings(tenant, workflow.source)
+    return {**summary_view(workflow), **({"warnings": msgspec.to_builtins(warnings)} if warnings else {})}
 
 
 @router.get("")

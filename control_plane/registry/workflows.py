@@ -24,6 +24,8 @@ from agentflow.workflow.source_map import Document, path_text
 from agentflow.workflow.suggest import did_you_mean
 from control_plane.registry.recent import Recent
 from control_plane.registry.schemas import InputSchema, compile_schema, input_problems, schema_faults
+from control_plane.registry.tool_use import tool_problems, tools_named
+from control_plane.registry.tools import ToolRegistry
 from control_plane.registry.versions import highest
 from planners.kinds import CompiledWorkflow, compile_workflow
 
@@ -108,8 +110,11 @@ class InvalidInput(Invalid):
 
 
 class WorkflowRegistry:
-    def __init__(self, store: WorkflowStore, *, ids: UlidSource, clock: Clock) -> None:
+    def __init__(
+        self, store: WorkflowStore, *, ids: UlidSource, clock: Clock, tools: ToolRegistry | None = None
+    ) -> None:
         self._store = store
+        self._tools = tools
         self._ids = ids
         self._clock = clock
         # Both by digest: the content decides, so an entry is right for ever.
@@ -118,12 +123,16 @@ class WorkflowRegistry:
         # By tenant and reference. A version never changes; which one is the newest does, so that is only believed
         # for a moment, or until one is registered here.
         self._versions: Recent[RegisteredWorkflow] = Recent(PROGRAMS_CACHED_MAX)
+        self._tools_of: Recent[list[str]] = Recent(PROGRAMS_CACHED_MAX)  # by digest
         self._newest: Recent[tuple[float, RegisteredWorkflow]] = Recent(PROGRAMS_CACHED_MAX)
 
     async def register(self, tenant: TenantId, text: str) -> tuple[RegisteredWorkflow, bool]:
         """The workflow, and whether it is new. Sending the same content again changes nothing."""
         # Hundreds of milliseconds for the largest definitions: other executions must not wait for it.
         compiled = await asyncio.to_thread(_compiled, text)
+        wrong, _ = await self.tool_problems(tenant, compiled.document)
+        if wrong:
+            raise InvalidWorkflow(wrong)
         metadata = compiled.workflow.metadata
         candidate = RegisteredWorkflow(
             id=self._ids.workflow(),
@@ -142,6 +151,21 @@ class WorkflowRegistry:
         self._programs.keep(compiled.digest, compiled.program)
         self._newest.drop(_key(tenant, stored.name))
         return stored, stored.id == candidate.id
+
+    async def tool_problems(self, tenant: TenantId, document: Document) -> tuple[list[Problem], list[Problem]]:
+        """What is wrong for certain with how a workflow uses tools, and what may be."""
+        if self._tools is None:
+            return [], []
+        return tool_problems(document, await self._tools.known(tenant, tools_named(document.data)))
+
+    async def ref(self, tenant: TenantId, workflow: RegisteredWorkflow) -> WorkflowRef:
+        """What a new execution is pinned to: the workflow, and the registered tools it names as they are now."""
+        names = self._tools_of.get(workflow.digest)
+        if names is None:
+            names = self._tools_of.keep(workflow.digest, tools_named(workflow.definition))
+        if not names or self._tools is None:
+            return workflow.ref
+        return msgspec.structs.replace(workflow.ref, tools=await self._tools.pins(tenant, names))
 
     async def find(self, tenant: TenantId, reference: str) -> RegisteredWorkflow:
         """By `wf_…`, by `name@1.2.0`, or by `name`, which means its newest release."""
@@ -170,7 +194,7 @@ class WorkflowRegistry:
             raise WorkflowNotFound(reference, hint=await self._suggestion(tenant, name))
         workflow = await self.find(tenant, f"{name}@{version}")
         self.check_input(workflow, input)
-        return workflow.ref, workflow.timeout_ms
+        return await self.ref(tenant, workflow), workflow.timeout_ms
 
     async def _find_version(self, tenant: TenantId, reference: str) -> RegisteredWorkflow:
         name, at, version = reference.partition("@")

@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -101,7 +102,7 @@ def kept() -> Kept:
 
 
 @pytest.fixture
-async def tools(tmp_path: Path, site: int, kept: Kept) -> ToolsAgent:
+async def tools(tmp_path: Path, site: int, kept: Kept) -> AsyncIterator[ToolsAgent]:
     folder = tmp_path / "app"
     (folder / "knowledge").mkdir(parents=True)
     (folder / "knowledge" / "reset.md").write_text("# Reset a password\nOpen the settings and choose reset.")
@@ -113,7 +114,7 @@ async def tools(tmp_path: Path, site: int, kept: Kept) -> ToolsAgent:
     secrets.mkdir()
     (secrets / "TOKEN").write_text(CANARY + "\n")
     file = parse_agents(AGENTS.replace("PORT", str(site)), folder / "agents.yaml")
-    return open_tools(
+    opened = open_tools(
         file.tools,
         registered=file.registered_tools,
         folder=str(folder),
@@ -124,6 +125,8 @@ async def tools(tmp_path: Path, site: int, kept: Kept) -> ToolsAgent:
         workspaces=tmp_path / "workspaces",
         clock=SystemClock(),
     )
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture

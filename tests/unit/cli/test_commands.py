@@ -35,6 +35,8 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af executions show",
         "af run",
         "af server",
+        "af tool",
+        *(f"af tool {word}" for word in ("list", "push", "show", "test")),
         "af validate",
         "af version",
         "af worker",
@@ -46,7 +48,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"af", "af workflow"}))
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"af", "af tool", "af workflow"}))
 def test_the_help_of_every_command_has_examples_that_name_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.af([*name.split()[1:], "--help"]) == 0
 
