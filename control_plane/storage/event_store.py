@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 import asyncpg
-from sqlalchemy import Row, Text, and_, cast, func, select
+from sqlalchemy import Row, Text, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentflow.execution.events import Event, decode
@@ -107,14 +107,15 @@ class SqlEventStore:
         if not executions:
             return []
         async with self._database.system_read() as connection:
-            # The events first: a snapshot that appears between the two queries is newer than what it stands for here.
-            tails = await self._tails(connection, executions)
             stored = await connection.execute(_SNAPSHOTS.where(execution_snapshots.c.execution_id.in_(executions)))
-            begun = {row.execution_id: self._unpacked(row) for row in stored}
+            begun = {ExecutionId(row.execution_id): self._unpacked(row) for row in stored}
+            tails = await self._tails(connection, [one for one in executions if one not in begun])
+            for execution, state in begun.items():
+                tails |= await self._tails(connection, [execution], after_version=state.version)
         states = []
         for execution in executions:
             state = begun.get(execution, ExecutionState())
-            tail = [event for version, event in tails.get(execution, ()) if version > state.version]
+            tail = tails.get(execution, [])
             if tail or state.version:
                 states.append(reduce(evolve, tail, state))
         return states
@@ -123,12 +124,15 @@ class SqlEventStore:
         return unpacked(self._seal.opened_state(row.tenant_id, row.execution_id, row.version, row.state))
 
     async def _tails(
-        self, connection: AsyncConnection, wanted: Sequence[ExecutionId]
-    ) -> dict[ExecutionId, list[tuple[int, Event]]]:
-        """What followed after each one's snapshot: version and event."""
-        found = await connection.execute(_TAIL.where(event_store.c.execution_id.in_(wanted)))
+        self, connection: AsyncConnection, wanted: Sequence[ExecutionId], *, after_version: int = 0
+    ) -> dict[ExecutionId, list[Event]]:
+        """The events of each after a version, which is part of the question: what came before is not read."""
+        if not wanted:
+            return {}
+        query = _EVENTS.where(event_store.c.execution_id.in_(wanted), event_store.c.version > after_version)
+        found = await connection.execute(query)
         return {
-            ExecutionId(execution): [(row[1], self._decoded(row[3], row[0], row[1], row[2])) for row in rows]
+            ExecutionId(execution): [self._decoded(row[3], row[0], row[1], row[2]) for row in rows]
             for execution, rows in groupby(found, key=itemgetter(0))
         }
 
@@ -143,15 +147,6 @@ class SqlEventStore:
 
 
 _SNAPSHOTS = select(execution_snapshots).where(execution_snapshots.c.format == FORMAT)
-_TAIL = (
-    select(event_store.c.execution_id, event_store.c.version, _DATA, event_store.c.tenant_id)
-    .outerjoin(
-        execution_snapshots,
-        and_(
-            execution_snapshots.c.execution_id == event_store.c.execution_id,
-            execution_snapshots.c.format == FORMAT,
-        ),
-    )
-    .where(event_store.c.version > func.coalesce(execution_snapshots.c.version, 0))
-    .order_by(event_store.c.execution_id, event_store.c.version)
+_EVENTS = select(event_store.c.execution_id, event_store.c.version, _DATA, event_store.c.tenant_id).order_by(
+    event_store.c.execution_id, event_store.c.version
 )

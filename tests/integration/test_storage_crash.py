@@ -1,6 +1,7 @@
 """What was confirmed survives: processes and servers are killed in the middle of appends."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from agentflow.ports import NewEvents, StorageUnavailable
 from control_plane.storage.database import database
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.leases import SqlShardLeases
-from control_plane.storage.migrate import upgrade
+from control_plane.storage.migrate import differences, revisions, upgrade
 
 TENANT = TenantId("acme")
 EXECUTIONS = [ExecutionId(f"exec_{number}") for number in range(5)]
@@ -73,8 +74,8 @@ async def assert_whole(dsn: str, confirmed: int) -> None:
 
 
 @pytest.mark.parametrize("kill_after", [3, 57])
-async def test_a_killed_process_loses_nothing_that_sqlite_confirmed(tmp_path: Path, kill_after: int) -> None:
-    dsn = f"sqlite:///{tmp_path}/agentflow.db"
+async def test_a_killed_writer_loses_nothing_that_was_confirmed(database_dsn: str, kill_after: int) -> None:
+    dsn = database_dsn
     here = str(Path(__file__).parent)
     writer = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WRITER, dsn, here, stdout=asyncio.subprocess.PIPE
@@ -108,3 +109,36 @@ async def test_a_killed_postgresql_loses_nothing_that_it_confirmed(tmp_path: Pat
     assert confirmed >= kill_after
     async with postgres_server(tmp_path) as server:
         await assert_whole(server.dsn, confirmed)
+
+
+# Kills itself in the middle of a migration, after some of its revisions.
+MIGRATOR = """
+import asyncio, os, signal, sys
+from alembic import op
+from control_plane.storage.database import database
+from control_plane.storage.migrate import differences, revisions, upgrade
+
+def die(*names):
+    if "human_tasks" in names:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+create = op.create_table
+op.create_table = lambda name, *rest, **options: (die(name), create(name, *rest, **options))
+
+async def main():
+    async with database(sys.argv[1]) as db:
+        await upgrade(db)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_migration_killed_half_way_leaves_nothing_and_can_be_run_again(database_dsn: str) -> None:
+    migrator = await asyncio.create_subprocess_exec(sys.executable, "-c", MIGRATOR, database_dsn)
+    assert await migrator.wait() == -signal.SIGKILL
+
+    async with database(database_dsn) as db:
+        assert (await revisions(db)).current == "none"
+        async with asyncio.timeout(30):  # whoever died holds no lock
+            await upgrade(db)
+        assert await differences(db) == []
