@@ -1,14 +1,18 @@
 """Which sandbox runs a call: chosen by name, refused when it is not there, never replaced by a weaker one."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+import msgspec
+
 from agentflow.errors import Rejected
 from sandbox.backends.daemon import DockerOptions
-from sandbox.policy import ExecProfile, Isolation
+from sandbox.policy import ExecProfile, Isolation, profile_hash
 from sandbox.tool_call import SandboxOutcome, ToolCall
+from sandbox.workspace import digest, diverged
 
-__all__ = ["DockerOptions", "Sandbox", "Sandboxes", "UnknownBackend", "open_sandbox"]
+__all__ = ["DockerOptions", "Sandbox", "Sandboxes", "UnknownBackend", "open_sandbox", "run_in_workspace"]
 
 
 class Sandbox(Protocol):
@@ -78,6 +82,23 @@ async def open_sandbox(backend: str, *, docker: DockerOptions | None = None) -> 
     if opener is None:
         raise UnknownBackend(backend)
     return await opener(docker or DockerOptions())
+
+
+async def run_in_workspace(sandbox: Sandbox, call: ToolCall, profile: ExecProfile) -> SandboxOutcome:
+    """Run a call whose workspace must be what the last step left; the outcome says what this one leaves.
+
+    A workspace that diverged stops the step before the tool acts on it: a tool that finds half of its files gone would
+    mend them as it thinks best.
+    """
+    if call.workspace is None:
+        return await sandbox.run(call, profile)
+    if call.workspace_digest is not None:
+        fault = await asyncio.to_thread(diverged, call.workspace, call.workspace_digest)
+        if fault is not None:
+            return SandboxOutcome(profile.isolation, profile_hash(profile), 0.0, fault=fault, backend=sandbox.backend)
+    outcome = await sandbox.run(call, profile)
+    left = await asyncio.to_thread(digest, call.workspace)
+    return msgspec.structs.replace(outcome, workspace_digest=left)
 
 
 class Sandboxes:

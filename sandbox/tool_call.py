@@ -46,6 +46,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     egress: str | None = None
     # The execution's folder; inside it is AGENTFLOW_WORKSPACE, if the profile grants it.
     workspace: str | None = None
+    # What the last step left there, by `sandbox.workspace.digest`; a workspace that is anything else stops the call.
+    workspace_digest: str | None = None
     # Two tenants never share a sandbox, not even one after the other.
     tenant: str = "default"
 
@@ -63,5 +65,7 @@ class SandboxOutcome(msgspec.Struct, frozen=True):
     max_rss_bytes: int = 0
     logs: str = ""
     backend: str = "process"
+    # What the call left in its workspace; None where it had none.
+    workspace_digest: str | None = None
     # The fences that really stood, for the audit record
     layers: tuple[str, ...] = ()
