@@ -14,6 +14,7 @@ TREE_NODES_MAX = 5_000  # with every subtree written out where it is used
 TREE_LOOPS_MAX = 10_000  # rounds of a `retry` or `repeat`: the bound that every loop must have
 TREE_NODES_PER_TICK = 500  # a tick that visits more goes on in another, so that no tree holds up its shard
 TREE_SLICES_MAX = 1_000  # ticks in a row with nothing from outside between them: more is a tree that turns in circles
+CHILDREN_FOLLOWED_MAX = 100  # workflows looked at to see whether a new one would start itself
 BRANCHES_MAX = 100  # branches of one parallel state
 MAP_CONCURRENCY_MAX = 1_000  # items of one map state under way at once
 MAP_ITEMS_MAX = 100_000

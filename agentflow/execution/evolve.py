@@ -29,9 +29,7 @@ def evolve(state: ExecutionState, event: Event) -> ExecutionState:
     if isinstance(event, happened.StepEvent):
         return _step(state, event)
     if isinstance(event, happened.ProgramMoved):
-        memory = state.memory
-        for key in event.forgot:
-            memory = memory.without(key)
+        memory = state.memory.without_all(event.forgot)
         for key, value in event.memory.items():
             memory = memory.put(key, value)
         changed = {**state.vars, **event.vars} if event.vars else state.vars

@@ -6,7 +6,7 @@ msgspec writes it to JSON and back by itself.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +15,7 @@ import msgspec
 V = TypeVar("V")
 
 _PART_MAX = 64
+_FEW = 16
 _key_of = itemgetter(0)
 
 
@@ -94,6 +95,20 @@ class FrozenMap(msgspec.Struct, Generic[V], frozen=True, eq=False):
         left = self.parts[at].copy()
         del left[key]
         return FrozenMap((*self.parts[:at], *((left,) if left else ()), *self.parts[at + 1 :]))
+
+    def without_all(self, keys: Collection[str]) -> "FrozenMap[V]":
+        """Without any of the keys, in one pass: for when many go at once."""
+        if len(keys) <= _FEW:
+            fewer = self
+            for key in keys:
+                fewer = fewer.without(key)
+            return fewer
+        gone = set(keys)
+        left = (
+            part if gone.isdisjoint(part) else {key: value for key, value in part.items() if key not in gone}
+            for part in self.parts
+        )
+        return FrozenMap(tuple(part for part in left if part))
 
     def _at(self, key: str) -> int:
         """Which part a key belongs to."""

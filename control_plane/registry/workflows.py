@@ -16,10 +16,11 @@ from agentflow.errors import Bug, Conflict, Invalid, NotFound, Problem
 from agentflow.execution.events import WorkflowRef
 from agentflow.execution.program import Program
 from agentflow.ids import TenantId, UlidSource, WorkflowId
-from agentflow.limits import NEWEST_VERSION_KNOWN_S, PROGRAMS_CACHED_MAX, SUGGESTION_NAMES_MAX
+from agentflow.limits import CHILDREN_FOLLOWED_MAX, NEWEST_VERSION_KNOWN_S, PROGRAMS_CACHED_MAX, SUGGESTION_NAMES_MAX
 from agentflow.workflow.durations import parse_duration
 from agentflow.workflow.load import InvalidWorkflow, read
 from agentflow.workflow.model import Workflow
+from agentflow.workflow.references import child_workflows
 from agentflow.workflow.source_map import Document, path_text
 from agentflow.workflow.suggest import did_you_mean
 from control_plane.registry.recent import Recent
@@ -134,6 +135,7 @@ class WorkflowRegistry:
         if wrong:
             raise InvalidWorkflow(wrong)
         metadata = compiled.workflow.metadata
+        await self._refuse_circles(tenant, metadata.name, compiled.document)
         candidate = RegisteredWorkflow(
             id=self._ids.workflow(),
             tenant=tenant,
@@ -166,6 +168,31 @@ class WorkflowRegistry:
         if not names or self._tools is None:
             return workflow.ref
         return msgspec.structs.replace(workflow.ref, tools=await self._tools.pins(tenant, names))
+
+    async def _refuse_circles(self, tenant: TenantId, name: str, document: Document) -> None:
+        """A workflow that would start itself through the newest versions of others would never stop starting."""
+        for child, path in child_workflows(document.data):
+            way = await self._way_back(tenant, child, name)
+            if way is not None:
+                line, column = document.position(path)
+                message = f"Workflow `{name}` would start itself: {' → '.join(f'`{it}`' for it in (name, *way))}."
+                hint = "Use a loop, or start another workflow."
+                raise InvalidWorkflow([Problem(message, hint, line, column, path_text(path))])
+
+    async def _way_back(self, tenant: TenantId, start: str, name: str) -> list[str] | None:
+        """Through which workflows `start` leads to `name`, both included; None where it does not."""
+        ways = {start: [start]}
+        rest = [start]
+        while rest and len(ways) <= CHILDREN_FOLLOWED_MAX:
+            here = rest.pop(0)
+            if here == name:
+                return ways[here]
+            found = await self._store.latest(tenant, here)
+            for child, _ in child_workflows(found.definition) if found is not None else ():
+                if child not in ways:
+                    ways[child] = [*ways[here], child]
+                    rest.append(child)
+        return None
 
     async def find(self, tenant: TenantId, reference: str) -> RegisteredWorkflow:
         """By `wf_…`, by `name@1.2.0`, or by `name`, which means its newest release."""

@@ -14,6 +14,7 @@ from planners.kinds import compile_workflow
 from tests.unit.agentflow.execution.scripted import Run
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "state-machines.md"
+ROUNDS_MAX = 200
 Agents = dict[str, Callable[[Any], Any]]
 
 
@@ -49,7 +50,9 @@ class Machine(Run):
         return decision
 
     def work(self) -> ExecutionState:
-        while self.state.in_flight:
+        for _ in range(ROUNDS_MAX):
+            if not self.state.in_flight:
+                return self.state
             for step in list(self.state.in_flight.values()):
                 if step.path not in self.state.in_flight:
                     continue
@@ -57,7 +60,7 @@ class Machine(Run):
                 answer = agent(step.input)
                 output, fault = (None, answer) if isinstance(answer, StepFault) else (answer, None)
                 self.report(step.path, output, fault, step.attempt)
-        return self.state
+        raise AssertionError("it goes on and on")
 
     def sleep(self) -> ExecutionState:
         """Let time pass until the next moment that matters."""

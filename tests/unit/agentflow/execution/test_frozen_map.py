@@ -41,6 +41,16 @@ def test_it_holds_what_a_dict_would_hold_in_the_order_of_its_keys(changes):
     assert dict(Reading(frozen)) == plain
 
 
+@given(CHANGES, st.lists(KEYS, max_size=80))
+def test_many_keys_can_go_at_once(changes, gone):
+    frozen, plain = made(changes)
+
+    left = frozen.without_all(gone)
+
+    assert list(left.items()) == [(key, value) for key, value in sorted(plain.items()) if key not in gone]
+    assert all(left.parts)
+
+
 @given(CHANGES)
 def test_what_was_done_on_the_way_does_not_matter(changes):
     frozen, plain = made(changes)
