@@ -168,6 +168,7 @@ class RetentionJob:
 
     async def _delete_history(self, removal: Removal, dropped: set[str]) -> None:
         left = [execution for execution in removal.ids if execution not in dropped]
+        shelved = {use.shelf.owner for use in await self._artifacts.shelves(removal.tenant)}
         others = [table for table in _history_tables() if table is not executions]
         for ids in _batches(left):
             async with self._database.system_write() as connection:
@@ -182,7 +183,8 @@ class RetentionJob:
                 gone = [execution for execution in ids if execution not in still]
                 await connection.execute(delete(idempotency_keys).where(idempotency_keys.c.resource_id.in_(gone)))
             for execution in gone:
-                await self._artifacts.drop(Shelf(removal.tenant, execution))
+                if execution in shelved:
+                    await self._artifacts.drop(Shelf(removal.tenant, execution))
 
     async def _delete_rows(self, removal: Removal, at_ms: int) -> None:
         table, _ = _BY_AGE[Retention(removal.kind)]
