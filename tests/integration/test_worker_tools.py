@@ -5,7 +5,9 @@ import contextlib
 import http.server
 import json
 import os
+import re
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from agentflow.contracts.tool_records import EgressRecord, ToolCallRecord
 from agentflow.ids import UlidSource
 from agentflow.testing import eventually
 from agentflow.tools.definition import CredentialUse
-from agentflow.tools.load import builtin_tools, tool_from_data
+from agentflow.tools.load import builtin_tools, load_tool, tool_from_data
 from sandbox.policy import PermissionDenied
 from sandbox.runner import open_sandbox
 from worker.agents.agent import StepContext
@@ -429,3 +431,36 @@ async def test_no_secret_is_inside_neither_in_the_environment_nor_in_files_nor_i
     assert tools._egress.secret_of("TOKEN") == CANARY, "the proxy has it"
     assert output["files"] == []
     assert CANARY not in str(output["environment"])
+
+
+GUIDE = Path("docs/guides/tools.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def test_every_definition_in_the_guide_is_one():
+    kinds = Counter()
+    for text in blocks("yaml"):
+        kind = re.search(r"^kind: (\w+)", text, re.MULTILINE)[1]
+        kinds[kind] += 1
+        if kind == "Tool":
+            assert load_tool(text).definition.name == "crm.lookup"
+        else:
+            assert parse_agents(text, Path("agents.yaml")).registered_tools is not None
+
+    assert kinds == {"Tool": 1, "Agents": 1}
+
+
+async def test_every_call_in_the_guide_answers_as_it_says(tools):
+    examples = re.findall(r"^af tool test (\S+) --input '(.*)'\n# → (.*)$", blocks("sh")[0], re.MULTILINE)
+
+    assert len(examples) == 4
+    for name, given, expected in examples:
+        outcome = await tools.try_out(ToolTest("acme", name, json.loads(given), "guide"))
+        assert (outcome.output, outcome.fault) == (json.loads(expected), None)
+
+
+def test_the_guide_names_every_built_in_tool():
+    assert [name for name in builtin_tools() if f"`{name}`" not in GUIDE] == []

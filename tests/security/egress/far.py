@@ -119,7 +119,7 @@ def main() -> None:
     run(["ip", "addr", "add", "10.9.0.2/30", "dev", "far"])
     run(["ip", "-6", "addr", "add", "2001:db8:9::2/64", "dev", "far", "nodad"])
     for address in ADDRESSES:
-        run(["ip", "addr", "add", address, "dev", "lo"])
+        run(["ip", "addr", "add", address, "dev", "lo", *(["nodad"] if ":" in address else [])])
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(folder / "server.pem")
     servers = [Server(("0.0.0.0", 80), Pages), Server6((PUBLIC_V6, 80), Pages), Server6(("fd00:ec2::254", 80), Pages)]
