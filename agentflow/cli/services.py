@@ -1,10 +1,14 @@
-"""`af server` and `af worker`: become the service. The process is replaced, so signals reach it directly."""
+"""`af server` and `af worker`: become the service. The process is replaced, so signals reach it directly.
+
+Also how other commands have the control plane's own code do something: in a process of its own.
+"""
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -71,3 +75,21 @@ def _become(module: str, agents_file: Path | None = None) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, [sys.executable, "-m", module], environment_with(changes))  # noqa: S606 - ourselves
+
+
+def ask_control_plane(*task: str) -> dict[str, Any]:
+    """What the control plane's own code answers, in a process of its own: the CLI belongs to the kernel.
+
+    Where it cannot answer it has said so on stderr, and its exit code is ours.
+    """
+    import msgspec
+
+    from agentflow.settings import load_settings
+
+    require_server()
+    load_settings()  # told here, where a fault is one readable message
+    asked = subprocess.run([sys.executable, "-m", "control_plane", *task], stdout=subprocess.PIPE, check=False)
+    if asked.returncode != 0:
+        raise typer.Exit(asked.returncode)
+    answer: dict[str, Any] = msgspec.json.decode(asked.stdout.splitlines()[-1])
+    return answer

@@ -4,13 +4,12 @@ The control plane's own code does it, in a process of its own: the CLI belongs t
 """
 
 import secrets
-import subprocess
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from agentflow.cli.output import JsonFlag, print_json, print_table, stdout
+from agentflow.cli.services import ask_control_plane
 
 storage = typer.Typer(no_args_is_help=True, help="See how much is stored.")
 retention = typer.Typer(no_args_is_help=True, help="See and do what the purge removes.")
@@ -31,7 +30,7 @@ def report(json: JsonFlag = False) -> None:
       af storage report
       af storage report --json
     """
-    answer = _asked("storage-report")
+    answer = ask_control_plane("upkeep", "storage-report")
     if json:
         print_json(answer)
         return
@@ -55,20 +54,34 @@ def plan(
       af retention plan --dry-run
       AF_RETENTION=history=7d,acme/history=never af retention plan --json
     """
-    _show_removals(_asked("retention-plan"), json, "would be removed" if dry_run else "would be removed now")
+    _show_removals(
+        ask_control_plane("upkeep", "retention-plan"), json, "would be removed" if dry_run else "would be removed now"
+    )
 
 
 @retention.command()
 def run(json: JsonFlag = False) -> None:
-    """Remove now what `af retention plan` lists. Control planes do it once a day by themselves."""
-    _show_removals(_asked("retention-run"), json, "removed")
+    """Remove now what `af retention plan` lists. Control planes do it once a day by themselves.
+
+    \b
+    Examples:
+      af retention run
+      af retention run --json
+    """
+    _show_removals(ask_control_plane("upkeep", "retention-run"), json, "removed")
 
 
 @keys.command()
 def new(
     key_id: Annotated[str, typer.Argument(help="The id it is stored under, such as k1 or 2026-11.")] = "k1",
 ) -> None:
-    """Make an encryption key and print it once, as AF_ENCRYPTION_KEYS takes it. Keep it where backups are not."""
+    """Make an encryption key and print it once, as AF_ENCRYPTION_KEYS takes it. Keep it where backups are not.
+
+    \b
+    Examples:
+      af keys new 2026-11
+      AF_ENCRYPTION_KEYS=$(af keys new k1) af server
+    """
     from agentflow.encryption.keyring import KEY_BYTES, parse_keys, written_key
 
     written = written_key(key_id, secrets.token_bytes(KEY_BYTES))
@@ -81,8 +94,13 @@ def rekey(json: JsonFlag = False) -> None:
     """Encrypt anew, under the first of AF_ENCRYPTION_KEYS, whatever lies under another key or under none.
 
     Everybody may go on working. If it is killed, run it again; once it finds nothing, the older keys can be taken out.
+
+    \b
+    Examples:
+      AF_ENCRYPTION_KEYS=k2:…,k1:… af keys rekey
+      af keys rekey --json
     """
-    answer = _asked("rekey")
+    answer = ask_control_plane("upkeep", "rekey")
     if json:
         print_json(answer)
     else:
@@ -101,22 +119,6 @@ def _show_removals(answer: dict[str, Any], json: bool, what: str) -> None:
         print_table(["tenant", "kind", what], rows)
     else:
         stdout().print(f"Nothing {what}.")
-
-
-def _asked(task: str) -> dict[str, Any]:
-    """What the control plane answers. Where it cannot, it has said so on stderr, and its exit code is ours."""
-    import msgspec
-
-    from agentflow.cli.services import require_server
-    from agentflow.settings import load_settings
-
-    require_server()
-    load_settings()  # told here, where a fault is one readable message
-    asked = subprocess.run([sys.executable, "-m", "control_plane", "upkeep", task], stdout=subprocess.PIPE, check=False)
-    if asked.returncode != 0:
-        raise typer.Exit(asked.returncode)
-    answer: dict[str, Any] = msgspec.json.decode(asked.stdout.splitlines()[-1])
-    return answer
 
 
 def _size(count: int) -> str:
