@@ -46,11 +46,12 @@ log = structlog.get_logger(__name__)
 class _Held:
     """A step that is here, and every delivery of it: JetStream hears an ack only from the newest one."""
 
-    __slots__ = ("cancellation", "deliveries", "has_begun", "is_done", "key", "request", "task")
+    __slots__ = ("cancellation", "dedup_id", "deliveries", "has_begun", "is_done", "key", "request", "task")
 
     def __init__(self, key: _Key, request: StepRequest, delivery: Delivery) -> None:
         self.key = key
         self.request = request
+        self.dedup_id = dedup_id(request)
         self.deliveries = [delivery]
         self.cancellation = Cancellation()
         self.has_begun = False  # a task that is cancelled before its first line would never say so
@@ -172,7 +173,7 @@ class Mailbox:
             held.deliveries.append(delivery)
             return
         held = self._held[key] = _Held(key, request, delivery)
-        if self._reporter.has(dedup_id(request)):
+        if self._reporter.has(held.dedup_id):
             held.is_done = True
             held.task = asyncio.create_task(self._see_sent(held))
         elif delivery.deliveries > 1:
@@ -223,7 +224,7 @@ class Mailbox:
     async def _see_sent(self, held: _Held) -> None:
         """It was finished here before, perhaps by a process that is gone: its result is on the way or has arrived."""
         try:
-            await self._reporter.wait_sent(dedup_id(held.request))
+            await self._reporter.wait_sent(held.dedup_id)
             for delivery in held.deliveries:
                 delivery.ack()
         finally:
@@ -259,7 +260,7 @@ class Mailbox:
             worker=self._worker,
         )
         subject = subjects.workflow_in(request.workflow, request.shard)
-        await self._reporter.send(subject, message, dedup_id(request), spool_first=self._spool_first)
+        await self._reporter.send(subject, message, held.dedup_id, spool_first=self._spool_first)
 
     async def _ending(self, held: _Held) -> Ending:
         request = held.request

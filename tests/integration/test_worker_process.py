@@ -10,13 +10,14 @@ from pathlib import Path
 
 import httpx
 import msgspec
+import psutil
 import pytest
 
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.clock import SystemClock
 from agentflow.contracts.message import seal
-from agentflow.contracts.step import StepRequest, StepResult
+from agentflow.contracts.step import CancelSteps, StepRequest, StepResult
 from agentflow.ids import UlidSource
 from agentflow.settings import inherited_environment
 from agentflow.testing import eventually
@@ -28,6 +29,7 @@ agents:
   gate: {type: function, call: "town:wait_for_file", concurrency: 2}
 tools:
   town.count: {type: function, call: "town_tools:count"}
+  town.sleep: {type: function, call: "town_tools:sleep", timeout: 600s}
 """
 MODULE = """
 import asyncio
@@ -46,10 +48,15 @@ async def wait_for_file(input):
 """
 TOOLS = """
 import os
+import time
 
 
 def count(input):
     return {"words": len(input["text"].split()), "environment": dict(os.environ)}
+
+
+def sleep(input):
+    time.sleep(300)
 """
 
 
@@ -244,6 +251,27 @@ async def test_what_finished_while_the_bus_was_away_is_sent_by_the_next_worker_a
         await eventually(lambda: both_of(results), within_s=10)
 
     assert not began.exists(), "it came again after its ack wait, and was known"
+
+
+async def test_a_cancellation_reaches_async_code_and_ends_the_processes_of_a_tool(
+    nats, bus, agents_file, send, results, tmp_path
+):
+    async with worker(AF_NATS_URL=nats.url, AF_AGENTS_FILE=str(agents_file)) as running:
+        await running.event("worker.ready")
+        before = len(psutil.Process(running.process.pid).children(recursive=True))
+        await send("gate", "waiting", {"began": str(tmp_path / "began"), "until": str(tmp_path / "never")})
+        await send("tools", "sleeping", {}, tool="town.sleep")
+        await eventually((tmp_path / "began").exists)
+        await eventually(lambda: len(psutil.Process(running.process.pid).children(recursive=True)) > before)
+
+        await bus.broadcast(subjects.WORKER_CONTROL, msgspec.json.encode(CancelSteps("exec_1")))
+
+        done = await eventually(lambda: both_of(results), within_s=10)
+        assert {name: result.fault.code for name, result in done.items()} == {
+            "waiting": "cancelled",
+            "sleeping": "cancelled",
+        }
+        await eventually(lambda: len(psutil.Process(running.process.pid).children(recursive=True)) == before)
 
 
 async def test_agents_that_cannot_be_imported_fail_their_own_steps_and_say_why_and_the_worker_works_on(
