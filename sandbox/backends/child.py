@@ -67,6 +67,8 @@ def main() -> None:
         if os.getppid() != parent:  # it died before we wished
             _leave_no_folder()
             return
+    if document["outward"]:
+        _open_outward(document)
     tool = os.fork()
     if tool == 0:
         os.close(owner)
@@ -98,11 +100,14 @@ def _wait_for_a_call() -> None:
     body = _received()
     if body is None:
         return  # and with us the other half: the writing end closes
+    document = json.loads(body)
+    if document["outward"]:
+        _open_outward(document)
     _write(writing, b"%d\n" % len(body))
     _write(writing, body)
     os.close(writing)
     results, owner = _streams()
-    _be_the_warden(json.loads(body), tool, owner, results)
+    _be_the_warden(document, tool, owner, results)
 
 
 def _streams() -> tuple[int, int]:
@@ -113,6 +118,20 @@ def _streams() -> tuple[int, int]:
     os.dup2(nothing, 0)
     os.close(nothing)
     return results, owner
+
+
+def _open_outward(document: dict[str, Any]) -> None:
+    """Start what leads ordinary programs to the egress socket, and wait until it listens. It is not the tool's."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        _when_parent_dies(signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+        os.dup2(writing, 1)
+        command = [sys.executable, "-I", "-B", document["outward"], document["given"]["AGENTFLOW_EGRESS"]]
+        os.execv(sys.executable, command)  # noqa: S606 - a list, and no shell
+    os.close(writing)
+    os.read(reading, 16)  # its `ready`, or its end: without it the socket is still there
+    os.close(reading)
 
 
 def _be_the_warden(document: dict[str, Any], tool: int, owner: int, results: int) -> None:

@@ -160,6 +160,7 @@ class DockerSandbox:
             },
             path=call.path,
             contained=True,
+            outward=layout.OUTWARD_INSIDE if profile.egress and call.egress is not None else None,
         )
 
     async def _start(self, place: Berth, early: bool) -> "_Contained":
@@ -251,6 +252,9 @@ def hardening(
             {"Name": "nofile", "Soft": profile.files_max, "Hard": profile.files_max},
         ],
     }
+    if profile.egress:
+        # For its own loopback only: what answers there for the egress proxy listens where programs expect it.
+        config["Sysctls"] = {"net.ipv4.ip_unprivileged_port_start": "0"}
     if runtime is not None:
         config["Runtime"] = runtime
     return config

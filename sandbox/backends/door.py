@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
-from sandbox.backends.layout import EGRESS
+from sandbox.backends.layout import EGRESS, RESOLVER
 from sandbox.backends.scratch import Scratch
 
 _CHUNK_BYTES = 64 * 1024
@@ -21,6 +21,9 @@ class Door:
         self._scratch = Scratch()
         self.folder = str(self._scratch.path)
         self._scratch.path.chmod(0o711)  # the socket can be reached by its name, and nothing can be listed
+        resolver = self._scratch.path / RESOLVER
+        resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+        resolver.chmod(0o644)
         self._server: asyncio.Server | None = None
         self._passing: set[asyncio.Task[None]] = set()
 

@@ -77,6 +77,7 @@ def frame(
     seccomp: bytes = b"",
     dies_with_parent: bool = False,
     contained: bool = False,
+    outward: str | None = None,
 ) -> bytes:
     """One call as `child` reads it. `given` is what only this call's environment holds: its way out, its folder."""
     body = msgspec.json.encode(
@@ -101,6 +102,7 @@ def frame(
             "seccomp": seccomp.hex(),
             "dies_with_parent": dies_with_parent,
             "contained": contained,
+            "outward": outward,
         }
     )
     return b"%d\n%s" % (len(body), body)

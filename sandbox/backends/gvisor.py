@@ -237,6 +237,7 @@ def _frame(call: ToolCall, profile: ExecProfile, *, address_space: bool) -> byte
         },
         path=call.path,
         bounds=bounds,
+        outward=layout.OUTWARD_INSIDE if profile.egress and call.egress is not None else None,
     )
 
 

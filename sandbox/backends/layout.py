@@ -21,6 +21,10 @@ DOOR = "/run/agentflow"  # where the egress socket appears
 EGRESS = f"{DOOR}/egress.sock"
 CHILD = str(Path(__file__).with_name("child.py"))
 CHILD_INSIDE = "/run/agentflow.py"
+# What lets programs that know nothing of the socket find it: a resolver and two ports on the sandbox's own loopback.
+OUTWARD = str(Path(__file__).parents[1] / "egress" / "inside.py")
+OUTWARD_INSIDE = "/run/agentflow-egress.py"
+RESOLVER = "resolv.conf"
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 _SYSTEM_FILES = (
@@ -70,6 +74,8 @@ def granted(call: ToolCall, profile: ExecProfile, *, door: str | None) -> list[M
         mounts.append(Mount(call.workspace, WORKSPACE, writable=True))
     if door is not None:
         mounts.append(Mount(door, DOOR))
+        mounts.append(Mount(OUTWARD, OUTWARD_INSIDE))
+        mounts.append(Mount(f"{door}/{RESOLVER}", "/etc/resolv.conf"))
     return mounts
 
 

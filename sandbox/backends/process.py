@@ -212,6 +212,7 @@ class ProcessSandbox:
             user=user_of(call.tenant),
             seccomp=self._seccomp if wrapped or egress else self._seccomp_without_unix,
             dies_with_parent=not wrapped,
+            outward=layout.OUTWARD_INSIDE if wrapped and egress else None,
         )
 
 
@@ -256,7 +257,8 @@ def _bubblewrap(
         argv += ["--hostname", "sandbox"]
     if os.getuid() == 0:
         argv += ["--cap-drop", "ALL"]
-        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):  # to become the tenant's user, and end the tool
+        # To become the tenant's user, to end the tool, and to listen for it on the sandbox's own loopback.
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", *(["CAP_NET_BIND_SERVICE"] if door else [])):
             argv += ["--cap-add", capability]
     else:
         argv += ["--unshare-user", "--disable-userns"]

@@ -156,6 +156,31 @@ async def test_the_only_way_out_is_the_socket_of_the_egress_proxy(name, opened, 
 
 
 @pytest.mark.parametrize("name", ["bubblewrap", "docker", "gvisor"])
+async def test_a_program_that_knows_nothing_of_the_socket_is_led_to_it(name, opened, folder, tmp_path):
+    """A plain connection to a granted name, with no proxy variable set: the proxy hears its bytes."""
+    (folder / "goes.py").write_text(
+        "import socket\n"
+        "def plainly(input):\n"
+        "    with socket.create_connection(('example.com', 80), timeout=5) as s:\n"
+        "        s.sendall(b'GET /\\n')\n"
+        "        return s.makefile().readline()\n"
+    )
+
+    async def proxy(reader, writer):
+        writer.write(b"heard " + await reader.readline())
+        await writer.drain()
+        writer.close()
+
+    async with opened(name) as sandbox, await asyncio.start_unix_server(proxy, tmp_path / "proxy.sock"):
+        granted = profile_for(sandbox, folder, permissions=("network.http:example.com",))
+        for _ in range(2):  # cold, then warm
+            outcome = await sandbox.run(call_of("goes:plainly", folder, egress=str(tmp_path / "proxy.sock")), granted)
+            assert outcome.output == "heard GET /\n", outcome
+            if hasattr(sandbox, "warmed"):
+                await sandbox.warmed()
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "docker", "gvisor"])
 async def test_a_workspace_outlives_the_call_and_belongs_to_the_tenant(name, opened, folder, tmp_path):
     workspace = tmp_path / "workspace"
     workspace.mkdir()
