@@ -11,12 +11,13 @@ from agentflow.execution import commands as c
 from agentflow.execution import events as happened
 from agentflow.execution import messages as m
 from agentflow.execution.messages import Stamp
-from agentflow.execution.state import next_wakeup
+from agentflow.execution.state import Status, next_wakeup
 from agentflow.ids import WorkerId
 from tests.unit.planners.machines import Machine, definition
 
 FAULTS = [StepFault("boom", "x", retryable=True), StepFault("net_down", "x"), StepFault("bad", "x")]
 MESSAGES_MAX = 4_000
+DEPTH = 2
 
 
 class Grower:
@@ -26,7 +27,7 @@ class Grower:
         self.chance = random.Random(seed)
         self._names = 0
 
-    def machine(self, depth: int = 2) -> dict[str, Any]:
+    def machine(self, depth: int = DEPTH) -> dict[str, Any]:
         names = [self._name() for _ in range(self.chance.randint(1, 4 if depth else 2))]
         end = self._name()
         states = {name: self._state(name, [*names[at + 1 :], end], depth) for at, name in enumerate(names)}
@@ -52,6 +53,7 @@ class Grower:
     def _state(self, name: str, later: list[str], depth: int) -> dict[str, Any]:
         kinds = ["step", "step", "step", "choice", "wait", "signal", "subworkflow", "human", "fail"]
         kinds += ["parallel", "map", "loop"] * 2 if depth else []
+        kinds += ["compensate"] if depth == DEPTH else []  # the outermost machine only
         kind = self.chance.choice(kinds)
         state = getattr(self, f"_{kind}")(depth)
         if kind == "choice":
@@ -85,7 +87,10 @@ class Grower:
         return {}
 
     def _wait(self, _: int) -> dict[str, Any]:
-        return {"wait": {"duration": "1s"}}
+        return {"wait": self.chance.choice([{"duration": "1s"}, {"until": "${input.n * 1000}"}, {"until": "soon"}])}
+
+    def _compensate(self, _: int) -> dict[str, Any]:
+        return {"compensate": True}
 
     def _signal(self, _: int) -> dict[str, Any]:
         return {"wait": {"signal": self.chance.choice("ab")}, "timeout": "3s"}
@@ -173,7 +178,11 @@ class Day(Machine):
         return decision
 
     def live(self) -> "Day":
+        retries = 2 if self.meddle else 0
         for _ in range(MESSAGES_MAX):
+            if self.state.status is Status.FAILED and retries:
+                retries -= 1
+                self.want(m.RetryFailed)
             if self.state.ended:
                 return self
             self.now += self.chance.randint(0, 300)
