@@ -1,0 +1,73 @@
+"""A state machine with nested work on the real platform: branches, items, a wait and a compensation."""
+
+import httpx
+import pytest
+
+MACHINE = """\
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: triage-machine, version: 1.0.0}
+spec:
+  planner: fsm
+  input: {type: object, required: [tickets], properties: {tickets: {type: array}, fail: {type: boolean}}}
+  timeout: 1m
+  vars: {seen: 0}
+  fsm:
+    initial_state: look
+    final_states: [done]
+    states:
+      look:
+        parallel:
+          branches:
+            search: {tool: kb.search, input: {query: password reset}}
+            each:
+              initial_state: classify
+              final_states: [classify]
+              states:
+                classify:
+                  map:
+                    over: "${input.tickets}"
+                    concurrency: 2
+                    do: {agent: classifier, input: {text: "${item}"}}
+                  vars: {seen: "${size(output.results)}"}
+        compensation: {tool: kb.search, input: {query: undo}}
+        on_success: pause
+      pause: {wait: {duration: 100ms}, on_success: decide}
+      decide:
+        choice:
+          - {condition: "has(input.fail) && input.fail", to: refuse}
+          - {to: done}
+      refuse: {fail: {code: refused, message: "After ${vars.seen} tickets."}}
+      done:
+"""
+
+
+@pytest.fixture
+async def http(platform):
+    async with httpx.AsyncClient(base_url=platform.api_url, trust_env=False, timeout=30) as client:
+        answer = await client.post("/api/v1/workflows", content=MACHINE, headers={"Content-Type": "application/yaml"})
+        assert answer.status_code in (200, 201), answer.text
+        yield client
+
+
+async def run(http, **given):
+    answer = await http.post("/api/v1/workflows/triage-machine/execute", json={"input": given, "wait": True})
+    assert answer.status_code == 200, answer.text
+    ended = answer.json()
+    events = (await http.get(f"/api/v1/executions/{ended['execution_id']}/events")).json()["items"]
+    return ended, [event["data"]["path"] for event in events if event["type"] == "step.scheduled.v1"]
+
+
+async def test_branches_and_items_run_and_the_machine_ends(http):
+    ended, paths = await run(http, tickets=["I forgot my password.", "Where is my invoice?", "Hello"])
+
+    assert ended["status"] == "completed", ended
+    assert sorted(paths) == [f"look/each/classify/{n}" for n in range(3)] + ["look/search"]
+
+
+async def test_a_failing_machine_undoes_its_work_before_it_fails(http):
+    ended, paths = await run(http, tickets=["Hello"], fail=True)
+
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "refused"), ended
+    assert ended["error"]["message"] == "After 1 tickets."
+    assert paths[-1] == "!undo/1"
