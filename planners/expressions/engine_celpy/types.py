@@ -47,13 +47,13 @@ _FUNCTIONS: dict[str, list[_Signature]] = {
     "@in": [(("A", _LIST_A), "bool"), (("A", _MAP_AB), "bool")],
     "_[_]": [((_LIST_A, "int"), "A"), ((_MAP_AB, "A"), "B")],
     "size": _each("int", *_SIZED), "len": _each("int", *_SIZED), "matches": _TEXTS,
-    "int": _each("int", "int", "uint", "double", "string", "timestamp"),
+    "int": _each("int", "int", "uint", "double", "string", "timestamp", "duration"),
     "uint": _each("uint", "uint", "int", "double", "string"),
     "double": _each("double", "double", "int", "uint", "string"),
     "string": _each("string", "string", "int", "uint", "double", "bool", "bytes", "timestamp", "duration"),
     "bytes": _each("bytes", "bytes", "string"), "bool": _each("bool", "bool", "string"),
     "timestamp": _each("timestamp", "timestamp", "string", "int"),
-    "duration": _each("duration", "duration", "string"),
+    "duration": _each("duration", "duration", "string", "int"),
     "dyn": _each(DYN, "A"), "type": [(("A",), ("type", "A"))],
 }  # fmt: skip
 _METHODS: dict[str, list[_Signature]] = {
@@ -210,7 +210,7 @@ def _fits(param: _Type, kind: _Type, bound: dict[str, _Type]) -> bool:
         before = bound.setdefault(param, kind)
         if kind == DYN:
             bound[param] = DYN
-        return DYN in (before, kind) or _fits(before, kind, {})
+        return DYN in (before, kind) or _fits(before, kind, {}) or _fits(kind, before, {})
     if DYN in (kind, param):
         return True
     if isinstance(param, str) or isinstance(kind, str):

@@ -82,7 +82,35 @@ def same(left, right) -> bool:
     return type(left) is type(right) and left == right
 
 
-@settings(max_examples=600, deadline=None)
+OF_EACH_TYPE = (
+    "1", "1u", "1.5", "'1'", "b'1'", "true", "null", "[1]", "{'a': 1}", "timestamp(0)", "duration('90s')",
+)  # fmt: skip
+
+
+def ending(engine, text: str):
+    result = engine.compile_text(text, {})
+    if isinstance(result, list):
+        return [(it.kind, it.subject, it.offset, it.operands) for it in result]
+    value = result.evaluate({})
+    return result.type, bytes(value) if isinstance(value, bytearray) else value
+
+
+@pytest.mark.parametrize("operator", [operator for operator in BINARY if operator not in ("&&", "||")])
+def test_every_operator_ends_alike_over_every_pair_of_types(operator):
+    for left in OF_EACH_TYPE:
+        for right in OF_EACH_TYPE:
+            for text in (f"{left} {operator} {right}", f"dyn({left}) {operator} dyn({right})"):
+                assert ending(engine_google, text) == ending(engine_celpy, text), text
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, "!", "-"])
+def test_every_function_ends_alike_over_every_type(function):
+    for value in OF_EACH_TYPE:
+        for text in (f"{function}({value}) == null", f"string({function}(dyn({value})))"):
+            assert ending(engine_google, text) == ending(engine_celpy, text), text
+
+
+@settings(max_examples=250, deadline=None)
 @given(expressions, st.fixed_dictionaries(dict.fromkeys(NAMES, VALUES)))
 def test_both_engines_refuse_the_same_and_give_the_same(text, data):
     google = engine_google.compile_text(text, VARIABLES)
@@ -102,7 +130,7 @@ def test_both_engines_refuse_the_same_and_give_the_same(text, data):
         assert same(one, other), (one, other)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.floats(allow_nan=False))
 def test_both_engines_write_a_number_alike(value):
     google = engine_google.compile_text("string(d)", {"d": "dyn"}).evaluate({"d": value})
@@ -110,7 +138,7 @@ def test_both_engines_write_a_number_alike(value):
     assert google == engine_celpy.compile_text("string(d)", {"d": "dyn"}).evaluate({"d": value})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="ab.,()[]{}'+-<=!&|?:1 \n\"\\rx", max_size=25))
 def test_both_engines_take_and_refuse_the_same_texts(text):
     google, celpy = (check(text, Scope(), engine) for engine in (engine_google, engine_celpy))
