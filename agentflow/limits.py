@@ -52,7 +52,7 @@ STEP_TIMEOUT_MS_DEFAULT = 5 * 60 * 1000
 TIMEOUT_MS_MAX = 365 * 24 * 3600 * 1000
 CHILD_DEPTH_MAX = 32  # workflows that start workflows; deeper is a circle
 STEP_LOST_MAX = 5  # workers a step may take with it before it is called poison
-INTENTS_PER_ANSWER_MAX = 20_000  # a program that asks for more at once is looping
+INTENTS_PER_ANSWER_MAX = 20_000  # one decision is one transaction: an execution that wants more at once fails
 REQUESTS_REMEMBERED_MAX = 1_000  # ids of signals and orders an execution knows again; a repeat comes soon or never
 SIGNALS_KEPT_MAX = 1_000  # signals nobody waits for yet; more than these are not taken
 

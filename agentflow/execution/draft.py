@@ -101,7 +101,9 @@ class Draft:
             self._finish(happened.ExecutionFailed(self.now, failure.fault, answered))
             return
         if len(intents) > limits.INTENTS_PER_ANSWER_MAX:
-            raise Bug(f"A program asked for {len(intents)} things at once.")
+            wants = f"{len(intents)} things were to be done at once; {limits.INTENTS_PER_ANSWER_MAX} are possible."
+            self._finish(happened.ExecutionFailed(self.now, StepFault("too_much_at_once", wants), answered))
+            return
         for intent in intents:
             self._follow_one(intent)
             if self.state.ended:

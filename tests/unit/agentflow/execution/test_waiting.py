@@ -2,6 +2,7 @@
 
 import pytest
 
+from agentflow import limits
 from agentflow.contracts.step import StepFault
 from agentflow.errors import Bug
 from agentflow.execution import messages as m
@@ -198,3 +199,10 @@ def _remembering(run):
 def test_asking_twice_for_what_is_open_is_a_bug_of_the_program(twice):
     with pytest.raises(Bug):
         Run(Script(twice))
+
+
+def test_an_execution_that_wants_too_much_at_once_fails_and_says_so():
+    run = Run(Script(tuple(StartTimer(f"t{number}", 9_000) for number in range(limits.INTENTS_PER_ANSWER_MAX + 1))))
+
+    assert types(run.last) == ["execution.started", "execution.failed"]
+    assert run.state.fault.code == "too_much_at_once"
