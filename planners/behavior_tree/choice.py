@@ -27,7 +27,7 @@ class ConditionalSelector(Node, frozen=True, kw_only=True):
 
     def resume(self, tick: Tick, setting: Setting) -> Result:
         taken: int = tick.value(self.path)[1]
-        if self.memory or not tick.looks:
+        if self.memory:
             return self._take(tick, setting, taken)
         chosen = self._choose(tick, setting)
         if chosen != taken:

@@ -18,7 +18,7 @@ class Guard(Node, frozen=True, kw_only=True):
         return self.enter(tick, setting)
 
     def resume(self, tick: Tick, setting: Setting) -> Result:
-        fault = self._refusal(tick, setting) if tick.looks else None
+        fault = self._refusal(tick, setting)
         if fault is None:
             return self._go_on(tick, setting)
         halt(self.children[0], tick)

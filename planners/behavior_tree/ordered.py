@@ -36,7 +36,7 @@ class Ordered(Node, frozen=True, kw_only=True):
 
     def resume(self, tick: Tick, setting: Setting) -> Result:
         reached = self._reached(tick)
-        if self.memory or not tick.looks:
+        if self.memory:
             return self._from(tick, self._setting_at(tick, setting, reached), reached)
         result = self._from(tick, setting, 0)
         if self._reached(tick) < reached:

@@ -74,7 +74,7 @@ class Parallel(Node, frozen=True, kw_only=True):
 
     def _concerned(self, tick: Tick, started: int) -> list[Node]:
         """The children to visit, in their order. Found by place: a wide parallel must not be walked for one step."""
-        if tick.looks and self.looks:
+        if self.looks:
             return [child for child in self.children[:started] if tick.concerns(child)]
         found = {bisect_right(self.starts, place) - 1 for place in tick.places(self)}
         return [self.children[at] for at in sorted(found) if 0 <= at < started]

@@ -19,7 +19,6 @@ from agentflow.execution.program import (
     Outcome,
     RunView,
     StartTimer,
-    TimerFired,
 )
 from planners.behavior_tree.node import Node, halt, visit
 from planners.behavior_tree.result import FAILED, RUNNING, SUCCEEDED, Result, Setting
@@ -38,7 +37,7 @@ class TreeProgram:
         self._nodes = {node.path: node for node in walk(root)}
 
     def begin(self, run: RunView) -> Intents:
-        tick = Tick(run, None, [], looks=False)
+        tick = Tick(run, None, [])
         tick.set_vars({name: value for name, value in self._vars.items() if name not in run.vars})
         return self._ticked(tick)
 
@@ -47,11 +46,11 @@ class TreeProgram:
         if outcome.key == SLICE:
             if not places:
                 return ()
-            return self._ticked(Tick(run, outcome, places, looks=True), slices)
+            return self._ticked(Tick(run, outcome, places), slices)
         node = self._nodes.get(outcome.key)
         if node is None:
             return ()
-        tick = Tick(run, outcome, [*places, node.at], looks=not isinstance(outcome, TimerFired))
+        tick = Tick(run, outcome, [*places, node.at])
         if tick.status(node.path) != RUNNING:
             return ()  # a latecomer: nobody waits for it any more
         return self._ticked(tick, slices)

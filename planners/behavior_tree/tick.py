@@ -42,12 +42,11 @@ class Placed(Protocol):
 
 
 class Tick:
-    def __init__(self, run: RunView, outcome: Outcome | None, dirty: list[int], *, looks: bool) -> None:
+    def __init__(self, run: RunView, outcome: Outcome | None, dirty: list[int]) -> None:
         self.run = run
         self.at_ms = run.at_ms
         self.outcome = outcome
         self.dirty = sorted(dirty)  # the places that have something to do in this tick
-        self.looks = looks  # whether anything may have changed that a condition reads
         self.vars: Mapping[str, Any] = run.vars
         self.vars_changed = False
         self.cuts: list[int] = []  # where the tick had to stop, to go on in the next
@@ -100,8 +99,8 @@ class Tick:
 
     def concerns(self, node: Placed) -> bool:
         """Whether a running node must be visited in this tick."""
-        if self.looks and node.looks:
-            return True
+        if node.looks:
+            return True  # a condition may have changed its mind, whatever it was that happened
         at = bisect_left(self.dirty, node.at)
         return at < len(self.dirty) and self.dirty[at] < node.end
 
@@ -129,7 +128,7 @@ class Tick:
         """Begin another pass over the same tree, because a condition may have changed its mind."""
         self.outcome = None
         self.dirty, self.cuts = self.cuts, []
-        self.looks, self.vars_changed = True, False
+        self.vars_changed = False
 
     # What is asked for.
 

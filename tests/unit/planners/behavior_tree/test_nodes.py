@@ -206,18 +206,41 @@ def test_a_sequence_without_memory_fails_when_what_held_before_no_longer_does():
     assert run.halted == ["tree/1/b"]
 
 
-def test_a_timer_that_changes_no_fact_evaluates_nothing_again():
+def test_what_is_halted_begins_anew_with_all_that_is_below_it():
     run = play(
         """
         parallel:
-          - selector: {memory: false, children: [{sequence: [{condition: "input.on"}, {action: {agent: x}}]}, {action: {agent: y}}]}
-          - wait: 10s
-    """,
+          - selector:
+              memory: false
+              children:
+                - sequence: [{condition: "input.urgent"}, {action: {agent: urgent}}]
+                - sequence: [{action: {agent: a}}, {action: {agent: b}}]
+          - sequence: [{action: {agent: other}}, {action: {agent: last}}]
+        """,
+        {"urgent": False},
+    )
+    run.ok("a")
+    run.input = {"urgent": True}
+    run.ok("other")
+    assert (run.steps, run.halted) == (["urgent", "last"], ["tree/0/1/b"])
+
+    assert run.fail("urgent").steps == ["last", "a"]
+
+
+def test_a_timer_is_an_occasion_to_look_again_too():
+    run = play(
+        """
+        selector:
+          memory: false
+          children:
+            - sequence: [{condition: "input.on"}, {action: {agent: x}}]
+            - sequence: [{wait: 10s}, {action: {agent: y}}]
+        """,
         {"on": False},
     )
     run.input = {"on": True}
 
-    assert run.ok("tree/1").steps == ["y"]
+    assert run.ok("tree/1/0").steps == ["x"]
 
 
 def test_a_conditional_selector_without_memory_changes_its_branch():
@@ -296,6 +319,16 @@ def test_a_retry_waits_between_rounds_if_told_to_and_waits_for_nothing_when_halt
     again = play("timeout: {after: 1m, do: {retry: {attempts: 2, delay: 5s, do: {action: {agent: a}}}}}").fail("a")
     assert again.ok("tree").fault.code == "timeout"
     assert again.halted == ["tree/0"]
+
+
+def test_a_pause_between_rounds_is_not_cut_short_by_what_happens_elsewhere():
+    run = play(
+        "parallel: [{retry: {attempts: 2, delay: 5s, do: {guard: {when: 'true', do: {action: {agent: a}}}}}}, {action: {agent: b}}, {action: {agent: c}}]"
+    )
+    run.fail("a").ok("b")
+
+    assert run.steps == ["c"]
+    assert run.ok("tree/0").steps == ["c", "a"]
 
 
 def test_a_repeat_succeeds_when_all_rounds_have():

@@ -80,6 +80,7 @@ def test_a_variable_set_in_one_branch_is_noticed_by_a_guard_in_another_in_the_sa
     run.ok("check")
 
     assert (run.steps, run.halted) == (["after"], ["tree/1/0/long"])
+    assert list(run.open) == ["tree/1/1/after"], "one more look is enough"
 
 
 def test_a_tree_that_goes_on_and_on_without_waiting_is_stopped(monkeypatch):
