@@ -62,8 +62,9 @@ async def open_docker_sandbox(options: DockerOptions) -> "DockerSandbox":
     sweep()
     name = "docker" if options.runtime is None else "gvisor"
     try:
+        _knock(options.host)
         client = docker.APIClient(base_url=options.host, version="auto", timeout=_ANSWER_S)
-    except docker.errors.DockerException as error:
+    except (docker.errors.DockerException, OSError) as error:
         raise SandboxUnavailable(
             name, f"no Docker daemon answers at {options.host} ({error})", hint="Start dockerd, or set AF_DOCKER_HOST."
         ) from None
@@ -354,6 +355,13 @@ def _as_answer(stdout: bytes, exit_code: int) -> bytes:
         except (msgspec.DecodeError, RecursionError) as error:
             answer = {"invalid": str(error)}
     return msgspec.json.encode(answer) + b"\n" + msgspec.json.encode(Report(0, 0.0, 0))
+
+
+def _knock(host: str) -> None:
+    """See whether anybody listens: the client leaves its socket open when nobody does."""
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.connect(host.removeprefix("unix://"))
 
 
 def _pinned(image: str) -> None:

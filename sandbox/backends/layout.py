@@ -1,6 +1,6 @@
 """What a sandbox with a file system of its own finds there, and where. Used by `process`, `gvisor` and `docker`.
 
-Everything is read-only but `/work`, `/tmp`, the workspace and what `fs.write:` grants; what is not listed does not
+Everything is read-only but `/sandbox`, `/tmp`, the workspace and what `fs.write:` grants; what is not listed does not
 exist. Granted paths keep their names, so that a tool written on a laptop finds them in a sandbox too.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from sandbox.policy import ExecProfile
 from sandbox.tool_call import ToolCall
 
-WORK = "/work"  # where a call starts: its own, empty, gone with it
+WORK = "/sandbox"  # where a call starts: its own, empty, gone with it
 TEMPORARY = ("/tmp", "/dev/shm")  # noqa: S108 - as much the sandbox's own
 WORKSPACE = "/workspace"
 DOOR = "/run/agentflow"  # where the egress socket appears

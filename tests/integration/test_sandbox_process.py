@@ -317,7 +317,7 @@ async def test_inside_there_is_an_empty_environment_an_empty_folder_and_no_descr
     assert seen["environment"] == {}
     assert granted["environment"] == {"LANG": "C"}
     assert seen["files"] == []
-    assert seen["folder"] == "/work" or is_gone(seen["folder"])
+    assert seen["folder"] == "/sandbox" or is_gone(seen["folder"])
     assert len(seen["descriptors"]) == 5  # three streams, the result, and the listing itself
     assert seen["leads_its_session"]
 

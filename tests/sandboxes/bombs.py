@@ -30,13 +30,13 @@ def allocates_in_children(input):
 
 def fills_disk(input):
     for number in range(100_000):
-        with open(f"/work/{number}", "wb") as file:
+        with open(f"/sandbox/{number}", "wb") as file:
             file.write(b"x" * 1024 * 1024)
 
 
 def many_files(input):
     for number in range(1_000_000):
-        with open(f"/work/{number}", "wb"):
+        with open(f"/sandbox/{number}", "wb"):
             pass
 
 

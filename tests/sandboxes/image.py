@@ -29,7 +29,7 @@ def _archive() -> bytes:
     library = base / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     binaries = [python, *map(Path, PROGRAMS), *(library / "lib-dynload").glob("*.so")]
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        for folder in ("tmp", "work", "workspace", "proc", "sys", "dev", "run", "etc"):
+        for folder in ("tmp", "sandbox", "workspace", "proc", "sys", "dev", "run", "etc"):
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(entry)

@@ -425,7 +425,7 @@ def run(given):
 
 def leave_canary(given):
     """Write a mark wherever one can write, for the next call to look for."""
-    for place in ("/work", "/tmp", "/dev/shm", "/var/tmp", "/run", "/workspace"):
+    for place in ("/sandbox", "/tmp", "/dev/shm", "/var/tmp", "/run", "/workspace"):
         try:
             Path(place, "canary").write_text(given["mark"])
         except OSError:
@@ -436,7 +436,7 @@ def leave_canary(given):
 
 def find_canary(given):
     found = []
-    for place in ("/work", "/tmp", "/dev/shm", "/var/tmp", "/run", "/workspace"):
+    for place in ("/sandbox", "/tmp", "/dev/shm", "/var/tmp", "/run", "/workspace"):
         for folder, below, files in os.walk(place):
             below[:] = [name for name in below if not os.path.ismount(os.path.join(folder, name))]
             below[:] = [name for name in below if os.stat(os.path.join(folder, name)).st_dev == os.stat(place).st_dev]

@@ -39,7 +39,13 @@ def grouped():
 async def test_a_bomb_ends_with_its_fault_and_the_neighbour_is_served(name, bomb, codes, opened, folder, grouped):
     async with opened(name) as sandbox:
         bounded = profile_for(
-            sandbox, folder, timeout_s=8, memory_bytes=192 * MIB, disk_bytes=32 * MIB, processes_max=24
+            sandbox,
+            folder,
+            timeout_s=8,
+            output_bytes=MIB,
+            memory_bytes=192 * MIB,
+            disk_bytes=32 * MIB,
+            processes_max=24,
         )
         plain = profile_for(sandbox, folder)
         exploding = asyncio.create_task(sandbox.run(call_of(f"bombs:{bomb}", folder), bounded))

@@ -27,7 +27,7 @@ def test_a_container_gets_exactly_this():
         "Privileged": False,
         "ReadonlyRootfs": True,
         "SecurityOpt": ["no-new-privileges"],
-        "Tmpfs": {"/work": room, "/tmp": room},
+        "Tmpfs": {"/sandbox": room, "/tmp": room},
         "Ulimits": [
             {"Name": "core", "Soft": 0, "Hard": 0},
             {"Name": "fsize", "Soft": 64 * MIB, "Hard": 64 * MIB},
