@@ -3,6 +3,8 @@
 The planners judge, in a process of their own: the CLI belongs to the kernel, which does not import them.
 """
 
+import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +12,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from agentflow.cli.output import JsonFlag, print_json, stdout
+from agentflow.cli import doctor
+from agentflow.cli.output import JsonFlag, print_json, stderr, stdout
 from agentflow.cli.planning import Shape, Verdict, judged, print_problems
 from agentflow.errors import Problem
 from agentflow.process_exit import ExitCode
 
 _STDIN = Path("-")
+_TOOL = re.compile(rb"\btool:")
 
 
 class FileVerdict(msgspec.Struct, frozen=True):
@@ -44,16 +48,31 @@ def validate(
     from agentflow.cli.workflows import definition_text
 
     require("Checking a workflow", "server", "planners", "cel_expr_python")
-    verdicts = []
+    verdicts, uses_tools = [], False
     for path in files:
         text = sys.stdin.buffer.read() if path == _STDIN else definition_text(path)
         verdicts.append(_told_for("stdin" if path == _STDIN else str(path), judged(text)))
         if not json:
             _print(verdicts[-1])
+        uses_tools |= _TOOL.search(text) is not None
+    if uses_tools and not json:
+        _warn_of_reduced_isolation()
     if json:
         print_json(verdicts)
     if not all(verdict.ok for verdict in verdicts):
         raise typer.Exit(ExitCode.REJECTED)
+
+
+def _warn_of_reduced_isolation() -> None:
+    """Tools that this machine cannot fence in full would run in less: nobody should learn that from an audit record."""
+    if importlib.util.find_spec("sandbox") is None:
+        return  # a control plane alone runs no tools
+    for found in doctor.examine("process"):
+        if found.isolation == "reduced":
+            stderr().print(
+                "warning: this machine fences tools in part only (reduced): they reach the network and the worker's "
+                "files. `af doctor` says what is missing."
+            )
 
 
 def _told_for(file: str, verdict: Verdict) -> FileVerdict:

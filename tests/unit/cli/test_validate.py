@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from agentflow.cli import doctor
 from agentflow.cli.main import af
 from agentflow.process_exit import ExitCode
 
@@ -102,3 +103,16 @@ def test_a_type_error_or_an_unknown_field_in_an_expression_is_rejected(
     assert af(["validate", "wrong.yaml"]) == ExitCode.REJECTED
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith(f"wrong.yaml:14:{column}: {message}")
+
+
+@pytest.mark.parametrize(("isolation", "warned"), [("reduced", True), ("full", False)])
+def test_reduced_isolation_is_told_to_who_uses_tools(
+    isolation: str, warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_: [doctor.Finding("process", True, isolation)])
+    Path("tools.yaml").write_text(GOOD.replace("agent: greeter", "tool: kb.search"))
+
+    assert af(["validate", "good.yaml"]) == ExitCode.OK
+    assert "reduced" not in capsys.readouterr().err
+    assert af(["validate", "tools.yaml"]) == ExitCode.OK
+    assert ("reduced" in capsys.readouterr().err) is warned
