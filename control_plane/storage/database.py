@@ -171,7 +171,7 @@ async def database(dsn: str, *, migrate_dsn: str | None = None) -> AsyncIterator
     owner = address if migrate_dsn is None else parse_address(migrate_dsn)
     async with opening(address):
         if isinstance(address, SqliteAddress):
-            await asyncio.to_thread(_make_file, address.path)
+            await _make_file_in_turn(address.path)
             pools = _sqlite(address)
         else:
             pools = _postgres(address, owner)
@@ -192,6 +192,19 @@ def durability_faults(engine: EngineName, settings: Mapping[str, str]) -> list[s
 async def _durability(engine: EngineName, connection: AsyncConnection) -> dict[str, str]:
     ask = "PRAGMA" if engine == "sqlite" else "SHOW"
     return {name: str(await connection.scalar(text(f"{ask} {name}"))) for name in _DURABLE[engine]}
+
+
+async def _make_file_in_turn(path: Path) -> None:
+    """Of several that start on a new file at once, SQLite turns away those that come while one changes its mode."""
+    pause_s = 0.05
+    for _ in range(int(DATABASE_CONNECT_S / pause_s)):
+        try:
+            return await asyncio.to_thread(_make_file, path)
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            await asyncio.sleep(pause_s)
+    return await asyncio.to_thread(_make_file, path)
 
 
 def _make_file(path: Path) -> None:
