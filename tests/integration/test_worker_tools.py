@@ -156,6 +156,16 @@ async def test_a_function_of_the_agents_file_runs_and_gets_the_effect_key(run, k
     assert len(kept.calls) == 1
 
 
+async def test_a_tool_that_may_act_once_is_not_called_by_a_later_attempt_which_ends_in_doubt(run, tools, kept):
+    tools._tools["mine.greet"] = msgspec.structs.replace(tools._tools["mine.greet"], effect="at_most_once")
+
+    doubted = await fault(run("mine.greet", 5, attempt=2))
+
+    assert (doubted.code, doubted.retryable) == ("in_doubt", False)
+    assert kept.calls == []
+    assert (await run("mine.greet", 5))["hello"] == 5
+
+
 async def test_http_request_reaches_a_granted_host_and_sends_the_effect_key(run, site, kept):
     output = await run("http.request", {"url": f"http://localhost:{site}/x", "method": "POST", "json": {"a": 1}})
 

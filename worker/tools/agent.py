@@ -66,6 +66,12 @@ class ToolsAgent:
     async def run(self, request: StepRequest, context: StepContext) -> Any:
         tenant = context.tenant
         tool = await self._find(tenant, request.tool or "", request.tool_digest)
+        if tool.effect == "at_most_once" and context.attempt > 1:
+            # Whoever had the earlier attempt may have done it before falling silent; a second time is never our guess.
+            doubt = (
+                f"An earlier attempt may have called {tool.name}, which is to be called once at most. Look, and decide."
+            )
+            raise StepFailed(StepFault("in_doubt", doubt))
         site = CallSite(tenant, context.execution_id, request.path, context.attempt, tool.name)
         call = ToolCall(
             call=tool.call,
