@@ -61,18 +61,20 @@ async def care_for_lost_workers(agents: LiveAgents, attempts: Attempts, bus: Bus
 
 
 async def _find_unsaid(worker: LostWorker, agents: LiveAgents, attempts: Attempts, bus: Bus, clock: Clock) -> None:
-    before_ms = clock.now_ms()
-    left = set(worker.agents)
+    names = frozenset(worker.agents)
+    # A request for messages that it left standing may still be answered, with the very attempts that follow.
+    suspect_until_ms = clock.now_ms() + round(limits.PULL_EXPIRES_S * 1000)
     for _ in range(_LOOKS_MAX):
-        if not attempts.waiting_for(left, since_before_ms=before_ms):
-            return
-        delivered = {name for name in left if await _is_all_delivered(bus, AgentName(name))}
+        before_ms = min(clock.now_ms(), suspect_until_ms)
+        delivered = {name for name in names if await _is_all_delivered(bus, AgentName(name))}
         await clock.sleep(_HEARD_S)
-        unsaid = [step for step in attempts.waiting_for(delivered, since_before_ms=before_ms) if not agents.holds(step)]
+        waiting = attempts.waiting_for(delivered, since_before_ms=before_ms)
+        unsaid = [step for step in waiting if not agents.holds(step)]
         if unsaid:
             _log.warning("steps.unsaid", worker=worker.worker, steps=len(unsaid))
             attempts.steps_lost(worker.worker, unsaid, worker.silent_s + _HEARD_S)
-        left -= delivered
+        elif before_ms == suspect_until_ms and delivered == names:
+            return
 
 
 async def _is_all_delivered(bus: Bus, agent: AgentName) -> bool:
