@@ -42,6 +42,7 @@ app.command("worker")(services.worker)
 app.add_typer(storage.storage, name="storage")
 app.add_typer(storage.retention, name="retention")
 app.add_typer(storage.keys, name="keys")
+database.app.command("rekey")(storage.rekey)  # the same as `af keys rekey`, where people look for it too
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.show_version)
 

@@ -98,6 +98,7 @@ def rekey(json: JsonFlag = False) -> None:
     \b
     Examples:
       AF_ENCRYPTION_KEYS=k2:…,k1:… af keys rekey
+      AF_ENCRYPTION_KEYS=k2:…,k1:… af db rekey
       af keys rekey --json
     """
     answer = ask_control_plane("upkeep", "rekey")

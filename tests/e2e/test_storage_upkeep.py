@@ -91,7 +91,7 @@ async def test_what_people_send_is_encrypted_rekeyed_counted_and_removed(tmp_pat
         both = {"AF_ENCRYPTION_KEYS": f"{second},{first}"}
         moved = json.loads(af(home, "keys", "rekey", "--json", **both))
         assert (moved["key"], moved["events"], moved["artifacts"]) == ("k2", 8, 1)
-        assert json.loads(af(home, "keys", "rekey", "--json", **both))["events"] == 0
+        assert json.loads(af(home, "db", "rekey", "--json", **both))["events"] == 0
 
     new = {"AF_ENCRYPTION_KEYS": second}
     async with (

@@ -41,6 +41,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af keys",
         "af keys new",
         "af keys rekey",
+        "af db rekey",
         "af retention",
         "af retention plan",
         "af retention run",
