@@ -246,6 +246,9 @@ class Settings(BaseModel):
     shards: Annotated[int, Field(ge=1, le=1024)] = 16
     """Parts the executions are divided into. Fixed for the life of a deployment."""
 
+    workflow_env: str = ""
+    """Names of variables, by commas, that expressions may read as `env.NAME`; recorded when an execution starts."""
+
     lease_s: Seconds = LEASE_S
     """A control plane that has been silent for this long may be replaced."""
 
@@ -331,6 +334,13 @@ def load_settings(*, environ: Mapping[str, str] | None = None, file: Path | None
 def inherited_environment() -> dict[str, str]:
     """What a child process starts from: this environment without our own variables, so none leaks by accident."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
+
+
+def allowed_environment(settings: Settings, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What workflows may see of this environment: only what `workflow_env` names, and only what is set."""
+    variables = os.environ if environ is None else environ
+    names = [name.strip() for name in settings.workflow_env.split(",")]
+    return {name: variables[name] for name in names if name in variables}
 
 
 def environment_with(changes: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from agentflow.clock import SystemClock
 from agentflow.contracts.agent_state import StateRef
 from agentflow.contracts.step import ReleaseState
 from agentflow.ids import UlidSource
-from agentflow.settings import Settings
+from agentflow.settings import Settings, allowed_environment
 from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.orchestrator.ownership import Ownership
@@ -95,6 +95,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             shards=settings.shards,
             ownership=ownership,
             resend_after_s=settings.resend_after_s,
+            environment=allowed_environment(settings),
             claims=claims,
         )
         async with (

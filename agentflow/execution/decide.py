@@ -61,6 +61,7 @@ def _start(draft: Draft, message: messages.Start) -> None:
             trace=message.trace,
             deadline_ms=None if message.timeout_ms is None else at_ms + message.timeout_ms,
             parent=message.parent,
+            env=message.env,
         )
     )
     draft.begin()

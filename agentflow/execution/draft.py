@@ -164,6 +164,7 @@ class Draft:
             memory=Reading(state.memory),
             at_ms=self.now,
             chance=self._chance,
+            env=state.env,
         )
 
     # Steps and their attempts.

@@ -50,6 +50,7 @@ class ExecutionStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag_fiel
     trace: TraceId
     deadline_ms: int | None = None
     parent: Parent | None = None
+    env: dict[str, str] = {}  # the values that expressions see as `env`, as they were then
 
 
 class StepScheduled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.scheduled.v1"):

@@ -148,6 +148,7 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
                 started_at_ms=event.at_ms,
                 deadline_ms=event.deadline_ms,
                 parent=event.parent,
+                env=event.env,
             )
         case happened.ExecutionPaused():
             seen = _saw(state, event.request)

@@ -29,6 +29,7 @@ class Start(msgspec.Struct, frozen=True):
     trace: TraceId
     timeout_ms: int | None = None
     parent: Parent | None = None
+    env: dict[str, str] = {}
 
 
 class StepReported(msgspec.Struct, frozen=True):

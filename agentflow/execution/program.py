@@ -25,6 +25,7 @@ class RunView(msgspec.Struct, frozen=True):
     memory: Mapping[str, Any]  # what the program itself chose to remember: small JSON values by key
     at_ms: int
     chance: float
+    env: Mapping[str, str] = {}  # what the deployment let workflows see when this run began
 
 
 # What a program is told. Each is the end of something it asked for; what was halted is never reported.

@@ -79,6 +79,7 @@ class ExecutionState(msgspec.Struct, frozen=True):
     ended_at_ms: int | None = None
     deadline_ms: int | None = None
     parent: Parent | None = None
+    env: dict[str, str] = {}
 
     # What is open. Steps, children and tasks by path; timers and signals by the key that the program gave.
     in_flight: FrozenMap[StepScheduled] = NOTHING

@@ -59,6 +59,7 @@ class Children:
             trace=parent.trace,
             timeout_ms=timeout_ms,
             parent=Parent(parent.execution, command.path, depth),
+            env=parent.env,
         )
 
         def settled(state: ExecutionState) -> None:

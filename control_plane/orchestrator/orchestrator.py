@@ -5,7 +5,7 @@ shards; `routing` finds the owner of whatever is not ours, so a caller need not 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -95,6 +95,7 @@ class Orchestrator:
         shards: int,
         ownership: Ownership,
         resend_after_s: float,
+        environment: Mapping[str, str],
         claims: ClaimCheck | None = None,
     ) -> None:
         self._store = store
@@ -104,6 +105,7 @@ class Orchestrator:
         self._chance = chance
         self._shards = shards
         self._claims = claims
+        self._environment = dict(environment)
         self._open: dict[ExecutionId, ExecutionState] = {}
         self._inbox = Inbox()
         self._watchers = Watchers()
@@ -186,7 +188,9 @@ class Orchestrator:
         execution = reserved or self.new_id()
         # Here already, so that no large input waits for its commit in memory.
         kept = input if self._claims is None else await self._claims.checked(Shelf(tenant, execution), input)
-        message = Start(self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms)
+        message = Start(
+            self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms, env=self._environment
+        )
         return await self._routing.committed(tenant, execution, message, again=reserved is not None)
 
     def new_id(self) -> ExecutionId:

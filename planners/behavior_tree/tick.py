@@ -164,7 +164,7 @@ class Tick:
         if setting.prefix:
             outputs = _Within(outputs, setting.prefix)
         run = self.run
-        return Facts(run.input, output, outputs, run.workflow, setting.error, self.vars, locals=setting.locals)
+        return Facts(run.input, output, outputs, run.workflow, setting.error, self.vars, run.env, setting.locals)
 
 
 class _Within(Mapping[str, Any]):

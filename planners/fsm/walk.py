@@ -54,9 +54,8 @@ class Walk:
     def facts(self, frame: Frame, output: Any, error: StepFault | None = None) -> Facts:
         run = self.turn.run
         outputs = run.outputs if frame.machine.plain and not frame.path else Outputs(self.turn, frame)
-        return Facts(
-            run.input, output, outputs, run.workflow, error, vars=self.turn.all_vars(), locals=frame.locals
-        )  # fmt: skip
+        known = self.turn.all_vars()
+        return Facts(run.input, output, outputs, run.workflow, error, known, run.env, frame.locals)
 
     def find(self, place: str) -> tuple[Frame, FsmState] | None:
         """The state at a place, in the frame that it is at work in; None where the machine has no such place."""

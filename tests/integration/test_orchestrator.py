@@ -234,6 +234,7 @@ def desk(nats, tmp_path: Path):
                 shards=16,
                 ownership=ownership,
                 resend_after_s=0.5,
+                environment={"REGION": "eu"},
             )
             async with orchestrator.running():
                 if working:

@@ -7,6 +7,7 @@ from agentflow.errors import Problem
 from agentflow.settings import (
     InvalidSettings,
     Settings,
+    allowed_environment,
     as_environment,
     environment_with,
     inherited_environment,
@@ -247,3 +248,10 @@ def test_keys_that_cannot_be_used_are_refused_without_being_shown(tmp_path: Path
     assert "13 bytes instead of 32" in found["AF_ENCRYPTION_KEYS"].message
     assert "cannot be read" in found["AF_ENCRYPTION_KEYS_FILE"].message
     assert wrong[3:] not in str(found)
+
+
+def test_workflows_see_only_the_variables_that_are_named_and_set() -> None:
+    settings = load_settings(environ={"AF_WORKFLOW_ENV": "REGION, STAGE"})
+
+    assert allowed_environment(settings, {"REGION": "eu", "SECRET": "x"}) == {"REGION": "eu"}
+    assert allowed_environment(load_settings(environ={}), {"REGION": "eu"}) == {}

@@ -37,6 +37,17 @@ def test_an_execution_begins_in_the_initial_state_with_its_input_rendered():
     )
 
 
+def test_an_expression_reads_what_the_deployment_allowed_when_the_execution_began():
+    machine = program("a: {agent: x, input: {where: '${env.REGION}'}, on_success: end}", "end:")
+    start = Start(
+        Stamp(1), ExecutionId("exec_1"), DEFAULT_TENANT, REF, {}, TraceId("t"), env={"REGION": "eu"}
+    )  # fmt: skip
+
+    (step,) = decide(ExecutionState(), start, machine).state.in_flight.values()
+
+    assert step.input == {"where": "eu"}
+
+
 def test_a_step_without_input_gets_an_empty_object():
     (step,) = program("a: {agent: x, on_success: end}", "end:").begin(view())
 
