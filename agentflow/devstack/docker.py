@@ -3,6 +3,7 @@
 It needs root. Containers get no network from it: there is no bridge, and no rule of the machine's firewall is touched.
 """
 
+import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -43,6 +44,13 @@ async def docker_server(directory: Path) -> AsyncIterator[DockerServer]:
         yield DockerServer(process, socket)
     finally:
         await process.stop()
+        for left in _left_mounted(directory / "exec" / "netns"):
+            await (await asyncio.create_subprocess_exec("umount", "--lazy", left)).wait()
+
+
+def _left_mounted(folder: Path) -> list[str]:
+    """A container on the host's own network makes dockerd bind that namespace here, and forget it at its end."""
+    return [str(place) for place in folder.glob("*") if place.is_mount() or place.is_file()]
 
 
 def _settings(directory: Path) -> Path:
