@@ -424,16 +424,19 @@ class TestJetStreamBus(MessageBusContract):
         self, bus: MessageBus, nats: NatsServer
     ) -> None:
         sent = a_message()
-        arrived: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        arrived: list[Msg] = []
         async with raw_client(nats) as raw:
 
             async def keep(message: Msg) -> None:
-                arrived.set_result(message)
+                arrived.append(message)
+
+            async def published_and_heard() -> bool:
+                await bus.publish(INBOX, sent, dedup_id="exec_1/step#1", confirm=True)
+                return bool(arrived)
 
             await raw.subscribe(INBOX, cb=keep)
-            await raw.flush()
-            await bus.publish(INBOX, sent, dedup_id="exec_1/step#1", confirm=True)
-            headers = (await arrived).headers
+            await eventually(published_and_heard, within_s=10)
+            headers = arrived[0].headers
 
         assert headers == {
             "Nats-Msg-Id": "exec_1/step#1",
