@@ -110,7 +110,7 @@ class Orchestrator:
         self._inbox = Inbox()
         self._watchers = Watchers()
         self._timers = Timers(clock, self._wake)
-        self._inboxes: dict[int, tuple[Subscription, Subscription]] = {}
+        self._inboxes: dict[int, list[Subscription]] = {}
         self._ownership = ownership
         self._routing = Routing(
             inbox=self._inbox,
@@ -256,10 +256,9 @@ class Orchestrator:
         """Shards became ours: hear what is sent there, and go on with what is open in them."""
         results = Results(self._inbox, self._stamp)
         for shard in shards:
-            self._inboxes[shard] = (
-                await self._bus.subscribe(subjects.shard_inbox(shard), results.receive),
-                await self._bus.answer(relay.subject(shard), self._routing.answer),
-            )
+            heard = self._inboxes[shard] = []
+            heard.append(await self._bus.subscribe(subjects.shard_inbox(shard), results.receive))
+            heard.append(await self._bus.answer(relay.subject(shard), self._routing.answer))
         await self._recover(shards)
 
     async def _let_go(self, shards: Collection[int]) -> None:

@@ -138,7 +138,12 @@ class Ownership:
                 self._renewed_s = asked_s
             self.epochs.update(taken)
             _log.info("shards.gained", shards=sorted(new), held=len(self.epochs))
-            await self._gained(new)
+            try:
+                await self._gained(new)
+            except Unavailable:
+                # Held and not served would be worse than not held: let go, and try again with the next turn.
+                await self._give_back(new)
+                raise
 
     async def _give_back(self, shards: list[int]) -> None:
         """First stop, then let go: whoever takes them up next never meets us there."""

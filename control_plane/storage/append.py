@@ -24,9 +24,7 @@ _LIFECYCLE = "execution."  # events of these types may change what the list of e
 
 class Rows(msgspec.Struct, frozen=True):
     epochs: dict[int, int]  # the leases this batch needs, by shard
-    events: list[
-        tuple[Any, ...]
-    ]  # tenant_id, execution_id, version, event_type, event_data, created_at_ms, epoch, shard
+    events: list[tuple[Any, ...]]  # tenant_id, execution_id, version, event_type, event_data, created_at_ms, epoch
     predecessors: list[tuple[Any, ...]]  # tenant_id, execution_id, version that must exist already
     executions: list[tuple[Any, ...]]  # the columns of `executions`, for those that this batch changes there
     snapshots: list[tuple[Any, ...]]  # the columns of `execution_snapshots`

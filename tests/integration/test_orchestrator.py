@@ -40,7 +40,7 @@ from agentflow.ids import (
     WorkflowId,
     derived_execution,
 )
-from agentflow.ports import Delivery, NewEvents, StorageUnavailable, VersionConflict
+from agentflow.ports import BusUnavailable, Delivery, NewEvents, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually
 from control_plane.orchestrator.orchestrator import ExecutionEnded, ExecutionNotFound, NotFailed, Orchestrator
 from control_plane.orchestrator.ownership import Ownership
@@ -122,6 +122,13 @@ class LossyBus:
     def __init__(self, bus: JetStreamBus) -> None:
         self._bus = bus
         self.losing = 0
+        self.refusing = 0  # subscriptions, from the next one on
+
+    async def subscribe(self, consumer, handler):
+        if self.refusing:
+            self.refusing -= 1
+            raise BusUnavailable("it is away")
+        return await self._bus.subscribe(consumer, handler)
 
     async def publish(self, subject: str, message: Message, *, dedup_id: str, confirm: bool) -> None:
         if subject.startswith("agents.") and self.losing:
@@ -553,3 +560,16 @@ async def test_a_replica_that_falls_silent_is_replaced_and_can_write_nothing_mor
         await silent.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", 1))
         assert (await living.ended(execution)).output == 1
         assert len(ownership.epochs) < len(held)  # the refused append taught it
+
+
+async def test_shards_that_could_not_be_taken_up_are_tried_again_and_not_held_unserved(desk):
+    async with desk(alone=False, lease_s=1) as here:
+        execution = await here.start(workflow=PATIENT)
+        ownership = here.orchestrator._ownership
+        here.bus.refusing = 1
+        await ownership.forget(list(ownership.epochs), why="a test")
+        await ownership._leases.release(ownership._replica)
+
+        await eventually(lambda: here.bus.refusing == 0 and len(here.epochs) == 16, within_s=10)
+        await here.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", 1))
+        assert (await here.ended(execution)).output == 1
