@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
-import httpx
+import aiohttp
 import msgspec
+from yarl import URL
 
 from agentflow.clock import Clock, SystemClock
 from agentflow.errors import Unavailable
@@ -33,6 +34,9 @@ from agentflow.sdk.models import (
 
 _Answer = TypeVar("_Answer")
 
+_CREATED = 201
+_FIRST_ERROR = 400
+
 _TEST_S = 120.0  # a tool that is tried out may take this long
 _ANSWER_S = 30.0  # how long an answer may take beyond the wait that was asked for
 _FOLLOW_WAIT_S = 20.0  # one long poll; short enough for proxies that cut idle requests at 30 s
@@ -45,21 +49,24 @@ class Client:
     def __init__(self, api_url: str, *, clock: Clock | None = None) -> None:
         self.api_url = api_url.rstrip("/")
         self._clock = clock or SystemClock()
-        # Proxies of the environment are for the outside; they must not stand between us and a loopback address.
-        self._http = httpx.AsyncClient(base_url=f"{self.api_url}/api/v1", trust_env=False, timeout=_ANSWER_S)
+        self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        # As many at once as the caller wants. Proxies of the environment are not asked: they are for the outside, and
+        # must not stand between us and a loopback address.
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._http.aclose()
+        if self._session is not None:
+            await self._session.close()
 
     async def push_workflow(self, text: str | bytes, content_type: str = "application/yaml") -> PushedWorkflow:
         response = await self._send("POST", "/workflows", content=text, headers={"Content-Type": content_type})
         pushed = self._read(response, PushedWorkflow)
-        return msgspec.structs.replace(pushed, created=response.status_code == httpx.codes.CREATED)
+        return msgspec.structs.replace(pushed, created=response.status == _CREATED)
 
     async def workflows(self, *, name: str | None = None, limit: int | None = None) -> WorkflowList:
         return self._read(await self._send("GET", "/workflows", params=_given(name=name, limit=limit)), WorkflowList)
@@ -71,7 +78,7 @@ class Client:
     async def push_tool(self, text: str | bytes, content_type: str = "application/yaml") -> PushedTool:
         response = await self._send("POST", "/tools", content=text, headers={"Content-Type": content_type})
         pushed = self._read(response, PushedTool)
-        return msgspec.structs.replace(pushed, created=response.status_code == httpx.codes.CREATED)
+        return msgspec.structs.replace(pushed, created=response.status == _CREATED)
 
     async def tools(self, *, name: str | None = None) -> ToolList:
         return self._read(await self._send("GET", "/tools", params=_given(name=name)), ToolList)
@@ -87,7 +94,7 @@ class Client:
             f"/tools/{_segment(ref)}/test",
             content=msgspec.json.encode({"input": input, "network": network}),
             headers={"Content-Type": "application/json"},
-            timeout=_ANSWER_S + _TEST_S,
+            within_s=_ANSWER_S + _TEST_S,
         )
         return self._read(response, TestedTool)
 
@@ -106,7 +113,7 @@ class Client:
             f"/workflows/{_segment(ref)}/execute",
             content=msgspec.json.encode({"input": input, "wait": wait, "wait_s": wait_s}),
             headers={"Content-Type": "application/json", **({} if key is None else {"Idempotency-Key": key})},
-            timeout=_ANSWER_S + (wait_s if wait else 0),
+            within_s=_ANSWER_S + (wait_s if wait else 0),
         )
         return self._read(response, StartedExecution)
 
@@ -165,7 +172,7 @@ class Client:
             "GET",
             f"/executions/{_segment(execution)}/events",
             params=_given(after=after, limit=limit, wait_s=wait_s),
-            timeout=_ANSWER_S + wait_s,
+            within_s=_ANSWER_S + wait_s,
         )
         return self._read(response, EventPage)
 
@@ -192,7 +199,7 @@ class Client:
     async def ready(self) -> bool:
         """Whether a control plane is there and takes work."""
         try:
-            await self._send("GET", f"{self.api_url}/readyz", timeout=5)
+            await self._send("GET", f"{self.api_url}/readyz", within_s=5)
         except Unavailable:
             return False
         return True
@@ -209,22 +216,49 @@ class Client:
             await self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
 
-    async def _send(self, method: str, path: str, **details: Any) -> httpx.Response:
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: str | bytes | None = None,
+        headers: dict[str, str] | None = None,
+        params: dict[str, str | float] | None = None,
+        within_s: float = _ANSWER_S,
+    ) -> "_Response":
+        if self._session is None:
+            raise RuntimeError("A Client is open inside of `async with` only.")
+        url = path if path.startswith(self.api_url) else f"{self.api_url}/api/v1{path}"
         try:
-            response = await self._http.request(method, path, **details)
-        except httpx.InvalidURL as error:
+            async with self._session.request(
+                method,
+                URL(url, encoded=True),
+                data=content,
+                headers=headers,
+                params=params,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=within_s),
+            ) as response:
+                answer = _Response(path, response.status, await response.read())
+        except (aiohttp.InvalidURL, ValueError) as error:
             raise NotAgentFlow(self.api_url, str(error)) from None
-        except httpx.TransportError as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ControlPlaneAway(self.api_url, str(error) or type(error).__name__) from None
-        if response.is_error:
-            raise error_from(self.api_url, response.status_code, response.content)
-        return response
+        if answer.status >= _FIRST_ERROR:
+            raise error_from(self.api_url, answer.status, answer.content)
+        return answer
 
-    def _read(self, response: httpx.Response, shape: type[_Answer]) -> _Answer:
+    def _read(self, response: "_Response", shape: type[_Answer]) -> _Answer:
         try:
             return msgspec.json.decode(response.content, type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NotAgentFlow(self.api_url, f"unexpected answer to {response.request.url.path}: {error}") from None
+            raise NotAgentFlow(self.api_url, f"unexpected answer to {response.path}: {error}") from None
+
+
+class _Response(msgspec.Struct, frozen=True):
+    path: str
+    status: int
+    content: bytes
 
 
 def _segment(text: str) -> str:

@@ -198,7 +198,7 @@ async def test_following_gives_up_when_its_patience_ends(server: Server) -> None
         with pytest.raises(ControlPlaneAway):
             _ = [event async for event in api.follow("exec_1", patience_s=0.2)]
 
-    assert len(server.asked) == 2
+    assert len(server.asked) > 1
 
 
 async def test_following_something_unknown_ends_at_once(server: Server) -> None:

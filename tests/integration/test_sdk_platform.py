@@ -213,6 +213,8 @@ async def test_following_outlives_a_control_plane_that_is_killed(own_platform: E
         seen = [(event.version, event.type) async for event in api.follow(started.execution_id)]
 
         ended = await api.execution(started.execution_id)
-    assert [version for version, _ in seen] == [1, 2, 3, 4]
+    assert [version for version, _ in seen] == list(
+        range(1, ended.version + 1)
+    )  # the killed worker may cost an attempt
     assert seen[-1][1] == "execution.completed.v1"
     assert ended.output == {"greeting": "hello Mara"}

@@ -75,7 +75,7 @@ def test_help_needs_none_of_the_heavy_libraries() -> None:
     import subprocess
     import sys
 
-    heavy = ("httpx", "nats", "pydantic", "yaml", "structlog", "rich.table")
+    heavy = ("aiohttp", "httpx", "nats", "pydantic", "yaml", "structlog", "rich.table")
     code = f"import sys, agentflow.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
 
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
