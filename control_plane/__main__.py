@@ -16,6 +16,7 @@ import uvicorn
 import uvloop
 
 from agentflow.errors import Unavailable
+from agentflow.garbage import collect_seldom
 from agentflow.process_exit import ExitCode, report
 from agentflow.settings import Settings, load_settings
 from agentflow.telemetry.logs import configure_logs
@@ -115,6 +116,7 @@ def main() -> int:
             task = administer(sys.argv[1:], dsn=settings.db_dsn, migrate_dsn=settings.db_migrate_dsn, seal=seal)
             sys.stdout.write(uvloop.run(task) + "\n")
         else:
+            collect_seldom()
             uvloop.run(serve(settings))
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a sentence
         return report(error, debug=debug)

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from agentflow.garbage import collect_seldom
 from agentflow.process_exit import ExitCode, report
 from agentflow.settings import Settings, load_settings
 from agentflow.telemetry.logs import configure_logs
@@ -34,6 +35,7 @@ def main() -> int:
         settings = load_settings()
         debug = settings.log_level == "debug"
         configure_logs(settings.log_level, settings.log_format)
+        collect_seldom()
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(serve(settings))
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a sentence

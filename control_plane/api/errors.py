@@ -1,6 +1,6 @@
 """The one place where our errors become HTTP answers: problem details (RFC 9457), never a stack trace."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -64,23 +64,27 @@ def problem_response(error: AgentFlowError) -> JSONResponse:
     return _problem(status, error.code, error.message, error.hint, problems, headers)
 
 
+def answer_to(error: AgentFlowError) -> JSONResponse:
+    """What somebody is told whose request raised this; a fault of ours is told to the log as well."""
+    if isinstance(error, Bug):
+        _log.error("request.bug", code=error.code, reason=error.message)
+    return problem_response(error)
+
+
+def malformed(faults: Iterable[Mapping[str, Any]]) -> Invalid:
+    """What pydantic found in a request, as one error."""
+    problems = [Problem(message=fault["msg"], path=".".join(str(part) for part in fault["loc"])) for fault in faults]
+    return Invalid("The request is not what this operation takes.", hint="See /api/v1/openapi.json.", problems=problems)
+
+
 def install(app: FastAPI) -> None:
     @app.exception_handler(AgentFlowError)
     async def ours(_: Request, error: AgentFlowError) -> JSONResponse:
-        if isinstance(error, Bug):
-            _log.error("request.bug", code=error.code, reason=error.message)
-        return problem_response(error)
+        return answer_to(error)
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
-        problems = [
-            Problem(message=fault["msg"], path=".".join(str(part) for part in fault["loc"])) for fault in error.errors()
-        ]
-        return problem_response(
-            Invalid(
-                "The request is not what this operation takes.", hint="See /api/v1/openapi.json.", problems=problems
-            )
-        )
+    async def not_ours(_: Request, error: RequestValidationError) -> JSONResponse:
+        return problem_response(malformed(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:

@@ -5,18 +5,31 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Request
 
 from agentflow.ids import DEFAULT_TENANT, TenantId
+from control_plane.api.errors import malformed
 from control_plane.service import ControlPlane
 
 
-def control_plane_of(request: Request) -> ControlPlane:
+# Both are coroutines because FastAPI gives anything else a thread of its own, which takes longer than the request.
+async def control_plane_of(request: Request) -> ControlPlane:
     return cast(ControlPlane, request.app.state.control_plane)
 
 
-def tenant_of(_: Request) -> TenantId:
+async def tenant_of(_: Request) -> TenantId:
     """One tenant until identity arrives; every room below already takes it."""
     return DEFAULT_TENANT
 
 
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
+_KEY_CHARS_MAX = 255
+
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=_KEY_CHARS_MAX)]
 Behind = Annotated[ControlPlane, Depends(control_plane_of)]
 Tenant = Annotated[TenantId, Depends(tenant_of)]
+
+
+def key_of(request: Request) -> str | None:
+    """The `IdempotencyKey`, for who comes past the framework."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 1 <= len(key) <= _KEY_CHARS_MAX:
+        length = f"A key has 1 to {_KEY_CHARS_MAX} characters."
+        raise malformed([{"msg": length, "loc": ("header", "Idempotency-Key")}])
+    return key

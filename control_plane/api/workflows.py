@@ -4,14 +4,16 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentflow import limits
 from agentflow.clock import rfc3339
-from control_plane.api.errors import BodyTooLarge, UnsupportedBody
+from agentflow.ids import TenantId
+from control_plane.api.errors import BodyTooLarge, UnsupportedBody, malformed
 from control_plane.api.executions import outcome_view
 from control_plane.api.request import Behind, IdempotencyKey, Tenant
 from control_plane.registry.workflows import WorkflowSummary
+from control_plane.service import ControlPlane
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
 
@@ -60,24 +62,43 @@ async def show(reference: str, behind: Behind, tenant: Tenant) -> dict[str, Any]
     return {**summary_view(workflow), "definition": workflow.definition, "source": workflow.source}
 
 
-@router.post("/{reference}/execute", status_code=202)
-async def execute(
-    reference: str,
-    body: ExecuteRequest,
-    response: Response,
-    behind: Behind,
-    tenant: Tenant,
-    key: IdempotencyKey = None,
-) -> dict[str, Any]:
+@router.post(
+    "/{reference}/execute",
+    status_code=202,
+    openapi_extra={
+        "parameters": [{"in": "path", "name": "reference", "required": True, "schema": {"type": "string"}}],
+        "requestBody": {"content": {"application/json": {"schema": ExecuteRequest.model_json_schema()}}},
+    },
+)
+async def execute(request: Request, behind: Behind, tenant: Tenant, key: IdempotencyKey = None) -> Response:
     """Start an execution. A request with the same `Idempotency-Key` gives the same execution."""
+    return await started(request, behind, tenant, key)
+
+
+async def started(request: Request, behind: ControlPlane, tenant: TenantId, key: str | None) -> Response:
+    """The same for whoever comes through the framework and for whoever comes past it (see `shortcut`)."""
+    body = await _execute_request(request)
     wait_s = body.wait_s if body.wait else None
-    state = await behind.execute(tenant, reference, body.input, wait_s=wait_s, key=key)
-    response.headers["Location"] = f"/api/v1/executions/{state.execution}"
-    if not state.ended:
-        return {"execution_id": state.execution, "trace_id": state.trace, "status": state.status}
-    response.status_code = 200
-    outcome = await behind.whole(state, outcome_view(state))
-    return {"execution_id": state.execution, "trace_id": state.trace, **outcome}
+    state = await behind.execute(tenant, request.path_params["reference"], body.input, wait_s=wait_s, key=key)
+    answer: dict[str, Any] = {"execution_id": state.execution, "trace_id": state.trace, "status": state.status}
+    if state.ended:
+        answer |= await behind.whole(state, outcome_view(state))
+    return Response(
+        msgspec.json.encode(answer),
+        200 if state.ended else 202,
+        {"Location": f"/api/v1/executions/{state.execution}"},
+        "application/json",
+    )
+
+
+async def _execute_request(request: Request) -> ExecuteRequest:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise UnsupportedBody(content_type)
+    try:
+        return ExecuteRequest.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise malformed({**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()) from None
 
 
 def summary_view(workflow: WorkflowSummary) -> dict[str, Any]:

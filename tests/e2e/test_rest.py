@@ -164,6 +164,16 @@ async def test_a_malformed_request_is_refused_as_a_problem(http, registered, bod
     problem(answer, status)
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({"Content-Type": "text/plain"}, 415), ({"Content-Type": "application/json", "Idempotency-Key": "k" * 256}, 422)],
+)
+async def test_a_start_with_a_wrong_header_is_refused_as_a_problem(http, registered, headers, status):
+    body = json.dumps({"input": TICKET})
+
+    problem(await http.post("/api/v1/workflows/support/execute", content=body, headers=headers), status)
+
+
 async def test_a_body_that_is_too_large_or_of_no_declared_type_is_not_read(http):
     problem(await push(http, b"x" * (5 * 1024 * 1024)), 413)
     problem(await push(http, b"# " + b"x" * (1024 * 1024)), 413)
