@@ -13,7 +13,7 @@ import msgspec
 from agentflow.contracts.artifact import ArtifactRef
 from agentflow.contracts.message import Message
 from agentflow.errors import Conflict, NotFound, Rejected, Unavailable
-from agentflow.execution.events import Event
+from agentflow.execution.events import Event, WorkflowRef
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
 
@@ -152,6 +152,14 @@ class MessageBus(Protocol):
         A handler that raises leaves its request unanswered.
         """
         ...
+
+
+class Startable(msgspec.Struct, frozen=True):
+    """A workflow as an execution of it is begun: pinned, with how long it may take and how many may be under way."""
+
+    ref: WorkflowRef
+    timeout_ms: int | None = None
+    concurrency: int | None = None
 
 
 class NewEvents(msgspec.Struct, frozen=True):

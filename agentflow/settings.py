@@ -285,6 +285,9 @@ class Settings(BaseModel):
     resend_after_s: Seconds = RESEND_AFTER_S
     """A step with no outcome and an idle mailbox is sent again after this."""
 
+    tenant_executions_max: Annotated[int, Field(ge=0)] = 0
+    """How many executions a tenant may have under way at once; others queue. 0: as many as it likes."""
+
     drain_s: Seconds = DRAIN_S
     """How long a stopping worker lets running steps finish."""
 

@@ -76,6 +76,16 @@ class InvalidAnswer(Invalid):
         )
 
 
+class StartOptions(msgspec.Struct, frozen=True):
+    """When an execution may begin, and before whom among those that wait."""
+
+    priority: int = 0
+    not_before_ms: int | None = None
+
+
+AT_ONCE = StartOptions()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
     registry: WorkflowRegistry
@@ -88,33 +98,48 @@ class ControlPlane:
     claims: ClaimCheck
     parts_ready: Callable[[], Awaitable[dict[str, bool]]]
     new_request_id: Callable[[], str]
+    now_ms: Callable[[], int]
     request_keys: RequestKeys
 
     async def execute(
-        self, tenant: TenantId, reference: str, input: Any, *, wait_s: float | None = None, key: str | None = None
+        self,
+        tenant: TenantId,
+        reference: str,
+        input: Any,
+        *,
+        wait_s: float | None = None,
+        key: str | None = None,
+        how: StartOptions = AT_ONCE,
+        reserved: ExecutionId | None = None,
     ) -> ExecutionState:
         """Start an execution once its input is proven good; with `wait_s`, its newest state after that long at most.
 
-        A request with the same `key` gives the same execution, however often it is sent.
+        A request with the same `key` gives the same execution, however often it is sent. Who made the id itself, so
+        that one cause has one start, gives it as `reserved`.
         """
         workflow = await self.registry.find(tenant, reference)
         ensure_canonical(input)  # what has no canonical form could never be sent to an agent
         self.registry.check_input(workflow, input)
-        reserved = None if key is None else await self._reserved(tenant, key, reference, input)
+        if key is not None:
+            reserved = await self._reserved(tenant, key, reference, input, how)
         state = await self.orchestrator.start(
             tenant,
             await self.registry.ref(tenant, workflow),
             input,
             timeout_ms=workflow.timeout_ms,
             reserved=reserved,
+            priority=how.priority,
+            not_before_ms=how.not_before_ms,
+            workflow_max=workflow.concurrency,
         )
         if wait_s is None:
             return state
         return await self.orchestrator.wait(tenant, state.execution, lambda newer: newer.ended, within_s=wait_s)
 
-    async def _reserved(self, tenant: TenantId, key: str, reference: str, input: Any) -> ExecutionId:
+    async def _reserved(self, tenant: TenantId, key: str, reference: str, input: Any, how: StartOptions) -> ExecutionId:
         """The id for a keyed start, fixed before anything begins: whoever is first, or comes again, starts that one."""
-        wanted = Reservation(sha256_hex({"workflow": reference, "input": input}), self.orchestrator.new_id())
+        body = {"workflow": reference, "input": input, **({"priority": how.priority} if how.priority else {})}
+        wanted = Reservation(sha256_hex(body), self.orchestrator.new_id())
         reserved = await self.request_keys.reserve(tenant, "execute", key, wanted)
         if reserved.body_hash != wanted.body_hash:
             raise KeyReused(key)

@@ -25,6 +25,7 @@ from control_plane.registry.tool_questions import answer_definitions, tests_on
 from control_plane.registry.tools import ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
 from control_plane.service import ControlPlane
+from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.agent_states import SqlAgentStates
 from control_plane.storage.database import Database, database
 from control_plane.storage.days import days_made
@@ -97,6 +98,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             resend_after_s=settings.resend_after_s,
             environment=allowed_environment(settings),
             claims=claims,
+            room=SqlRoom(db, clock),
+            tenant_max=lambda _: settings.tenant_executions_max or None,
         )
         async with (
             days_made(db, clock),
@@ -115,6 +118,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
                 claims=claims,
                 parts_ready=parts_ready,
                 new_request_id=ids.ulid,
+                now_ms=clock.now_ms,
                 request_keys=SqlRequestKeys(db, clock),
             )
 

@@ -17,7 +17,8 @@ WorkflowOption = Annotated[
     str | None, typer.Option("--workflow", help="Only executions of this workflow.", show_default=False)
 ]
 StatusOption = Annotated[
-    str | None, typer.Option("--status", help="running, paused, completed, failed or cancelled.", show_default=False)
+    str | None,
+    typer.Option("--status", help="queued, running, paused, completed, failed or cancelled.", show_default=False),
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="At most this many.", show_default=False)]
 
@@ -112,6 +113,9 @@ def _print_execution(execution: "Execution") -> None:
     console.print(f"workflow  {execution.workflow.name} {execution.workflow.version}  ({execution.workflow.id})")
     console.print(f"started   {execution.started_at}" + (f", took {lasted}" if lasted else ""))
     console.print(f"trace     {execution.trace_id}")
+    if execution.queue is not None:
+        at = execution.queue.get("start_at")
+        console.print(f"waiting   until {at}" if at else "waiting   for room to begin")
     for step in execution.in_flight:
         console.print(f"running   {step.path} on {step.agent}, attempt {step.attempt}, since {step.since}")
     for waiting in execution.waiting:

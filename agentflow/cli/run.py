@@ -32,6 +32,11 @@ def run(
     key: Annotated[
         str | None, typer.Option("--key", help="The same key again gives the same execution.", show_default=False)
     ] = None,
+    priority: Annotated[int, typer.Option("--priority", help="Higher goes first among those that wait.")] = 0,
+    delay: Annotated[
+        str | None, typer.Option("--delay", help="Begin after this long, such as 10m.", show_default=False)
+    ] = None,
+    at: Annotated[str | None, typer.Option("--at", help="Begin at this moment (RFC 3339).", show_default=False)] = None,
     json: JsonFlag = False,
 ) -> None:
     """Execute a workflow, showing each step as it happens, then its output.
@@ -47,17 +52,20 @@ def run(
       af run support@1.0.0 --input @ticket.json --json | jq .output
       cat ticket.json | af run support --input - --detach
       af run support --input @ticket.json --key ticket-4711
+      af run report --delay 10m --detach
     """
     from agentflow.cli.inputs import execution_input
 
-    asyncio.run(_run(workflow, execution_input(input, input_file, pairs or []), detach, json, key))
+    given = execution_input(input, input_file, pairs or [])
+    how = {"key": key, "priority": priority, "delay": delay, "start_at": at}
+    asyncio.run(_run(workflow, given, how, detach, json))
 
 
-async def _run(workflow: str, given: Any, detach: bool, json: bool, key: str | None) -> None:
+async def _run(workflow: str, given: Any, how: dict[str, Any], detach: bool, json: bool) -> None:
     from agentflow.cli.connection import control_plane
 
     async with control_plane() as api:
-        started = await api.execute(workflow, given, key=key)
+        started = await api.execute(workflow, given, **how)
         if detach:
             if json:
                 print_json(started)

@@ -11,7 +11,7 @@ from agentflow.contracts.step import StepFault
 from agentflow.execution import events as happened
 from agentflow.execution import messages
 from agentflow.execution.draft import Decision, Draft
-from agentflow.execution.events import Answered
+from agentflow.execution.events import Answered, Queued
 from agentflow.execution.evolve import TIMED_OUT
 from agentflow.execution.messages import ExecutionMessage
 from agentflow.execution.program import Compensating, Program
@@ -62,9 +62,27 @@ def _start(draft: Draft, message: messages.Start) -> None:
             deadline_ms=None if message.timeout_ms is None else at_ms + message.timeout_ms,
             parent=message.parent,
             env=message.env,
+            priority=message.priority,
+            queue=None if _has_its_turn(message.queue, at_ms) else message.queue,
         )
     )
-    draft.begin()
+    if draft.state.status is Status.RUNNING:
+        draft.begin()
+
+
+def _has_its_turn(queue: Queued | None, now: int) -> bool:
+    """Whether nothing but time could have kept it waiting, and that is over."""
+    return queue is None or not (queue.limited or (queue.not_before_ms or 0) > now)
+
+
+def _admitted(draft: Draft, *, room: bool) -> None:
+    """Its moment has come, or room was found for it: an execution begins when it has both."""
+    queue = draft.state.queue
+    if draft.state.status is not Status.QUEUED or queue is None:
+        return
+    if (queue.not_before_ms or 0) <= draft.now and (room or not queue.limited):
+        draft.record(happened.ExecutionBegun(draft.now))
+        draft.begin()
 
 
 def _step_reported(draft: Draft, message: messages.StepReported) -> None:
@@ -92,8 +110,12 @@ def _reported(draft: Draft, message: messages.Report) -> None:
     match message:
         case messages.StepReported():
             _step_reported(draft, message)
+        case messages.Admitted():
+            _admitted(draft, room=True)
         case messages.TimeReached():
-            if draft.state.paused_at_ms is None:
+            if draft.state.status is Status.QUEUED:
+                _admitted(draft, room=False)
+            elif draft.state.paused_at_ms is None:
                 _time_reached(draft)
         case messages.ChildEnded():
             if message.path in draft.state.children:
@@ -172,6 +194,9 @@ def _resume(draft: Draft, request: str) -> None:
 
 
 def _cancel(draft: Draft, message: messages.Cancel) -> None:
+    if draft.state.status is Status.QUEUED:
+        draft.end(happened.ExecutionCancelled(draft.now, message.reason))  # it did nothing that could be undone
+        return
     if draft.state.status is Status.PAUSED:
         _resume(draft, message.id)  # what has ended well may have to be undone, so the program hears of it first
     if not draft.state.ended:

@@ -41,6 +41,21 @@ class Parent(msgspec.Struct, frozen=True):
     depth: int  # how many executions stand above the child
 
 
+class Queued(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why an execution that was accepted does not begin at once: its moment has not come, or there is no room for it.
+
+    Room is counted by the shell, over all shards; what is kept here is which counts it belongs to.
+    """
+
+    not_before_ms: int | None = None
+    workflow_max: int | None = None  # how many executions of its workflow may be under way when it begins, with itself
+    of_tenant: bool = False  # it counts among those that its tenant may have under way
+
+    @property
+    def limited(self) -> bool:
+        return self.of_tenant or self.workflow_max is not None
+
+
 class ExecutionStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.started.v1"):
     at_ms: int
     execution: ExecutionId
@@ -51,6 +66,14 @@ class ExecutionStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag_fiel
     deadline_ms: int | None = None
     parent: Parent | None = None
     env: dict[str, str] = {}  # the values that expressions see as `env`, as they were then
+    priority: int = 0
+    queue: Queued | None = None  # it has not begun: `ExecutionBegun` says when it does
+
+
+class ExecutionBegun(msgspec.Struct, frozen=True, tag_field="type", tag="execution.begun.v1"):
+    """An execution that was queued has its turn. Its time-out counts from here."""
+
+    at_ms: int
 
 
 class StepScheduled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.scheduled.v1"):
@@ -268,7 +291,8 @@ WaitEvent = (
 )  # fmt: skip
 # What concerns an execution as a whole; each may change its status.
 LifecycleEvent = (
-    ExecutionStarted | ExecutionPaused | ExecutionResumed | ExecutionRetried | CancelRequested | ExecutionTimedOut
+    ExecutionStarted | ExecutionBegun | ExecutionPaused | ExecutionResumed | ExecutionRetried | CancelRequested
+    | ExecutionTimedOut
     | ExecutionCompleted | ExecutionFailed | ExecutionCancelled | ExecutionTerminated
 )  # fmt: skip
 Event = StepEvent | WaitEvent | ProgramMoved | VarsUpdated | LifecycleEvent

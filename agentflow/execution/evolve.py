@@ -139,7 +139,7 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
             return replace(
                 state,
                 version=version,
-                status=Status.RUNNING,
+                status=Status.RUNNING if event.queue is None else Status.QUEUED,
                 execution=event.execution,
                 tenant=event.tenant,
                 workflow=event.workflow,
@@ -149,6 +149,15 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
                 deadline_ms=event.deadline_ms,
                 parent=event.parent,
                 env=event.env,
+                priority=event.priority,
+                queue=event.queue,
+                begun_at_ms=event.at_ms,
+            )
+        case happened.ExecutionBegun():
+            waited_ms = event.at_ms - state.started_at_ms
+            deadline_ms = None if state.deadline_ms is None else state.deadline_ms + waited_ms
+            return replace(
+                state, version=version, status=Status.RUNNING, begun_at_ms=event.at_ms, deadline_ms=deadline_ms
             )
         case happened.ExecutionPaused():
             seen = _saw(state, event.request)
@@ -240,7 +249,11 @@ def _retried(state: ExecutionState, version: int, event: happened.ExecutionRetri
     due: FrozenMap[str] = NOTHING
     for key, at_ms in broken.timers.items():
         due = due.put(due_key(at_ms, DUE_TIMER, key), key)
-    deadline_ms = None if state.deadline_ms is None else event.at_ms + state.deadline_ms - state.started_at_ms
+    deadline_ms = (
+        None
+        if state.deadline_ms is None
+        else event.at_ms + state.deadline_ms - (state.begun_at_ms or state.started_at_ms)
+    )
     return replace(
         state,
         version=version,

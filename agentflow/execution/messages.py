@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agentflow.contracts.step import StepFault
-from agentflow.execution.events import Parent, WorkflowRef
+from agentflow.execution.events import Parent, Queued, WorkflowRef
 from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId, WorkerId
 
 
@@ -30,6 +30,14 @@ class Start(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     parent: Parent | None = None
     env: dict[str, str] = {}
+    priority: int = 0
+    queue: Queued | None = None
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """There is room for an execution that was queued for it."""
+
+    stamp: Stamp
 
 
 class StepReported(msgspec.Struct, frozen=True):
@@ -118,5 +126,5 @@ class RetryFailed(msgspec.Struct, frozen=True):
 
 
 Request = Signal | Pause | Resume | Cancel | Terminate | UpdateVars | RetryFailed
-Report = StepReported | TimeReached | ChildEnded | TaskAnswered
+Report = StepReported | TimeReached | Admitted | ChildEnded | TaskAnswered
 ExecutionMessage = Start | Report | Request

@@ -16,6 +16,7 @@ from agentflow.execution.events import (
     Answered,
     ChildStarted,
     Parent,
+    Queued,
     SignalReceived,
     StepScheduled,
     TaskOpened,
@@ -31,6 +32,7 @@ class Status(StrEnum):
     """A terminated execution is a cancelled one whose fault says `terminated`."""
 
     NEW = "new"
+    QUEUED = "queued"
     RUNNING = "running"
     PAUSED = "paused"
     COMPLETED = "completed"
@@ -80,6 +82,9 @@ class ExecutionState(msgspec.Struct, frozen=True):
     deadline_ms: int | None = None
     parent: Parent | None = None
     env: dict[str, str] = {}
+    priority: int = 0
+    queue: Queued | None = None  # also after it began: which counts it belongs to
+    begun_at_ms: int = 0
 
     # What is open. Steps, children and tasks by path; timers and signals by the key that the program gave.
     in_flight: FrozenMap[StepScheduled] = NOTHING
@@ -186,6 +191,9 @@ def next_wakeup(state: ExecutionState) -> int | None:
     """When `TimeReached` is due next: a timer that needs no table, because the state implies it."""
     if state.ended or state.paused_at_ms is not None:
         return None
+    if state.status is Status.QUEUED:
+        # Who waits for room as well is told when there is some.
+        return None if state.queue is None or state.queue.limited else state.queue.not_before_ms
     first = state.due.first()
     moments = [] if first is None else [due_at_ms(first)]
     if state.deadline_ms is not None:

@@ -106,12 +106,26 @@ class Client:
         wait: bool = False,
         wait_s: float = 60,
         key: str | None = None,
+        priority: int = 0,
+        delay: str | None = None,
+        start_at: str | None = None,
     ) -> StartedExecution:
-        """With a `key` of your own, sending the same again after a lost answer gives the same execution."""
+        """With a `key` of your own, sending the same again after a lost answer gives the same execution.
+
+        It begins no earlier than `start_at` (RFC 3339), or than after `delay` (`10m`); of those that wait for room,
+        the higher `priority` goes first.
+        """
+        how = {"priority": priority or None, "delay": delay, "start_at": start_at}
+        body = {
+            "input": input,
+            "wait": wait,
+            "wait_s": wait_s,
+            **{name: it for name, it in how.items() if it is not None},
+        }
         response = await self._send(
             "POST",
             f"/workflows/{_segment(ref)}/execute",
-            content=msgspec.json.encode({"input": input, "wait": wait, "wait_s": wait_s}),
+            content=msgspec.json.encode(body),
             headers={"Content-Type": "application/json", **({} if key is None else {"Idempotency-Key": key})},
             within_s=_ANSWER_S + (wait_s if wait else 0),
         )

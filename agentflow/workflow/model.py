@@ -324,11 +324,16 @@ class Fsm(Part):
     states: States
 
 
+# How many executions of a workflow may be under way at once; others queue.
+Concurrency = Annotated[int, Field(ge=1, le=limits.WORKFLOW_CONCURRENCY_MAX)]
+
+
 class FsmSpec(Part):
     planner: Literal["fsm"]
     fsm: Fsm
     input: JsonSchema | None = None
     timeout: Timeout | None = None
+    concurrency: Concurrency | None = None
     vars: dict[Name, Any] = {}  # what the run's variables are before anything happens
 
 
@@ -340,6 +345,7 @@ class TreeSpec(Part):
     subtrees: Any = {}
     input: JsonSchema | None = None
     timeout: Timeout | None = None
+    concurrency: Concurrency | None = None
     vars: dict[Name, Any] = {}
 
 

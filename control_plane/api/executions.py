@@ -10,7 +10,7 @@ from agentflow import limits
 from agentflow.artifacts.claim_check import bytes_claimed
 from agentflow.clock import rfc3339
 from agentflow.contracts.claims import builtins
-from agentflow.execution.state import ExecutionState
+from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import ExecutionId
 from agentflow.ports import StoredEvent
 from control_plane.api.request import Behind, Tenant
@@ -25,7 +25,7 @@ async def list_executions(
     behind: Behind,
     tenant: Tenant,
     workflow: str | None = None,
-    status: Annotated[str | None, Query(pattern="^(running|paused|completed|failed|cancelled)$")] = None,
+    status: Annotated[str | None, Query(pattern="^(queued|running|paused|completed|failed|cancelled)$")] = None,
     limit: Annotated[int, Query(ge=1, le=limits.LIST_PAGE_MAX)] = 50,
 ) -> dict[str, Any]:
     found = await behind.executions.list(tenant, workflow=workflow, status=status, limit=limit)
@@ -107,9 +107,23 @@ def state_view(state: ExecutionState) -> dict[str, Any]:
         "signals": [{"key": key, "name": awaited.name} for key, awaited in state.awaited.items()],
         "children": [{"path": child.path, "workflow": child.workflow} for child in state.children.values()],
         "tasks": [{"path": task.path, **task.task} for task in state.tasks.values()],
+        "priority": state.priority,
+        "queue": _queue_view(state),
         "parent": None if state.parent is None else msgspec.to_builtins(state.parent),
         "vars": state.vars,
         "outputs": dict(state.outputs.items()),
+    }
+
+
+def _queue_view(state: ExecutionState) -> dict[str, Any] | None:
+    """What a queued execution waits for."""
+    queue = state.queue
+    if state.status is not Status.QUEUED or queue is None:
+        return None
+    return {
+        "start_at": None if queue.not_before_ms is None else rfc3339(queue.not_before_ms),
+        "workflow_max": queue.workflow_max,
+        "tenant": queue.of_tenant,
     }
 
 

@@ -4,16 +4,18 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from agentflow import limits
 from agentflow.clock import rfc3339
+from agentflow.errors import Rejected
 from agentflow.ids import TenantId
+from agentflow.workflow.durations import parse_duration
 from control_plane.api.errors import BodyTooLarge, UnsupportedBody, malformed
 from control_plane.api.executions import outcome_view
 from control_plane.api.request import Behind, IdempotencyKey, Tenant
 from control_plane.registry.workflows import WorkflowSummary
-from control_plane.service import ControlPlane
+from control_plane.service import ControlPlane, StartOptions
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
 
@@ -25,6 +27,14 @@ class ExecuteRequest(BaseModel):
 
     input: Any = Field(default_factory=dict, description="Checked against the workflow's input schema.")
     wait: bool = Field(default=False, description="Answer with the result instead of at once.")
+    priority: int = Field(
+        default=0,
+        ge=-limits.PRIORITY_MAX,
+        le=limits.PRIORITY_MAX,
+        description="Higher goes first among those that wait.",
+    )
+    start_at: AwareDatetime | None = Field(default=None, description="Begin no earlier than this.")
+    delay: str | None = Field(default=None, description="Begin no earlier than after this long, such as `10m`.")
     wait_s: float = Field(default=60, gt=0, le=limits.WAIT_S_MAX, description="How long to wait for it.")
 
 
@@ -79,7 +89,9 @@ async def started(request: Request, behind: ControlPlane, tenant: TenantId, key:
     """The same for whoever comes through the framework and for whoever comes past it (see `shortcut`)."""
     body = await _execute_request(request)
     wait_s = body.wait_s if body.wait else None
-    state = await behind.execute(tenant, request.path_params["reference"], body.input, wait_s=wait_s, key=key)
+    how = StartOptions(body.priority, _not_before_ms(body, behind))
+    reference = request.path_params["reference"]
+    state = await behind.execute(tenant, reference, body.input, wait_s=wait_s, key=key, how=how)
     answer: dict[str, Any] = {"execution_id": state.execution, "trace_id": state.trace, "status": state.status}
     if state.ended:
         answer |= await behind.whole(state, outcome_view(state))
@@ -99,6 +111,29 @@ async def _execute_request(request: Request) -> ExecuteRequest:
         return ExecuteRequest.model_validate_json(await request.body())
     except ValidationError as error:
         raise malformed({**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()) from None
+
+
+def _not_before_ms(body: ExecuteRequest, behind: ControlPlane) -> int | None:
+    if body.start_at is not None and body.delay is not None:
+        raise Unstartable("`start_at` and `delay` were both given")
+    if body.start_at is not None:
+        return round(body.start_at.timestamp() * 1000)
+    if body.delay is None:
+        return None
+    delay_ms = parse_duration(body.delay)
+    if delay_ms is None or delay_ms > limits.TIMEOUT_MS_MAX:
+        raise Unstartable(f"`delay` is {body.delay!r}")
+    return behind.now_ms() + delay_ms
+
+
+class Unstartable(Rejected):
+    code = "AF1221"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"When this execution should begin cannot be told: {reason}.",
+            hint="Give `start_at` as an RFC 3339 moment, or `delay` as a duration such as `90s`, `10m` or `2h`.",
+        )
 
 
 def summary_view(workflow: WorkflowSummary) -> dict[str, Any]:

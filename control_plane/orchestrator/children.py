@@ -11,16 +11,16 @@ from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.contracts.step import StepFault
 from agentflow.errors import AgentFlowError, Bug, Rejected, Unavailable
 from agentflow.execution.commands import CancelChild, StartChild
-from agentflow.execution.events import Parent, WorkflowRef
+from agentflow.execution.events import Parent, Queued
 from agentflow.execution.messages import Cancel, ChildEnded, Stamp, Start
 from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import ExecutionId, StepPath, TenantId, derived_execution
 from agentflow.limits import CHILD_DEPTH_MAX
-from agentflow.ports import ShardLost, Shelf
+from agentflow.ports import ShardLost, Shelf, Startable
 from control_plane.orchestrator.inbox import Arrival
 
-# Which version a name and a constraint mean now, once its input is proven good, and how long it may take.
-Resolve = Callable[[TenantId, str, str, Any], Awaitable[tuple[WorkflowRef, int | None]]]
+# Which version a name and a constraint mean now, once its input is proven good.
+Resolve = Callable[[TenantId, str, str, Any], Awaitable[Startable]]
 
 # Puts a message where its execution is decided: here, or on the replica that owns its shard.
 Post = Callable[[TenantId, Arrival], None]
@@ -42,7 +42,7 @@ class Children:
             if depth > CHILD_DEPTH_MAX:
                 raise _TooDeep
             given = await self._given(parent, command)
-            workflow, timeout_ms = await self._resolve(parent.tenant, command.workflow, command.version, given)
+            workflow = await self._resolve(parent.tenant, command.workflow, command.version, given)
         except Rejected as error:
             fault = StepFault("child_not_started", error.message)
             self._tell(parent.tenant, parent.execution, command.path, None, fault, refused=refused)
@@ -54,12 +54,15 @@ class Children:
             stamp=self._stamp(),
             execution=child_id(parent, command.path),
             tenant=parent.tenant,
-            workflow=workflow,
+            workflow=workflow.ref,
             input=command.input,
             trace=parent.trace,
-            timeout_ms=timeout_ms,
+            timeout_ms=workflow.timeout_ms,
             parent=Parent(parent.execution, command.path, depth),
             env=parent.env,
+            priority=parent.priority,
+            # Not counted for the tenant: a parent that waits for its child would hold the room the child needs.
+            queue=None if workflow.concurrency is None else Queued(workflow_max=workflow.concurrency),
         )
 
         def settled(state: ExecutionState) -> None:

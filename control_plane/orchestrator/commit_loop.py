@@ -56,6 +56,7 @@ class CommitLoop:
         shards: int,
         lost: Callable[[Sequence[int]], Awaitable[None]],
         epochs: Mapping[int, int],
+        limited: Callable[[ExecutionState], None],
         claims: ClaimCheck | None = None,
     ) -> None:
         self._inbox = inbox
@@ -70,11 +71,14 @@ class CommitLoop:
         self._epochs = epochs
         self._claims = claims
         self._lost = lost
+        self._limited = limited
 
     def adopt(self, state: ExecutionState) -> None:
         """Take up an execution known only from the database: nobody here remembers what was sent for it."""
         self._open[state.execution] = state
         self._timers.arm(state.execution, next_wakeup(state))
+        if state.queue is not None and state.queue.limited:
+            self._limited(state)
         for command in pending_commands(state):
             self._performer.suspect(state.execution, command)
 
@@ -193,6 +197,8 @@ class CommitLoop:
         for command in draft.commands:
             await self._performer.perform(state, command)
         await self._outbound.send_feed(state, draft.before.version, tuple(draft.events))
+        if state.queue is not None and state.queue.limited:
+            self._limited(state)
         if state.ended:
             self._performer.ended(state)
         self._watchers.committed(state)

@@ -19,12 +19,13 @@ from agentflow.contracts.step import WORKER_LOST, HeldStep, StepFault
 from agentflow.errors import AgentFlowError, Conflict, NotFound, Unavailable
 from agentflow.execution import messages
 from agentflow.execution.commands import DispatchStep
-from agentflow.execution.events import WorkflowRef
+from agentflow.execution.events import Queued, WorkflowRef
 from agentflow.execution.messages import Stamp, Start, StepReported, TimeReached
 from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, UlidSource, WorkerId, shard_of
 from agentflow.ports import EventStore, MessageBus, ShardLost, Shelf, Subscription
 from control_plane.orchestrator import relay
+from control_plane.orchestrator.admission import Admission, NoLimits, Room
 from control_plane.orchestrator.children import Children, Resolve
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
 from control_plane.orchestrator.inbox import Arrival, Inbox
@@ -77,6 +78,22 @@ class TaskNotOpen(NotFound):
         )
 
 
+class NotBegun(Conflict):
+    code = "AF1220"
+
+    def __init__(self, execution: str) -> None:
+        super().__init__(
+            f"Execution {execution} is queued: it has not begun, so it can be neither paused nor resumed.",
+            hint="Cancel it, or wait until it begins.",
+        )
+
+
+def queue_for(not_before_ms: int | None, workflow_max: int | None, *, of_tenant: bool) -> Queued | None:
+    if not_before_ms is None and workflow_max is None and not of_tenant:
+        return None
+    return Queued(not_before_ms, workflow_max, of_tenant)
+
+
 # What people may want of an execution.
 Wish = messages.Request | messages.TaskAnswered
 
@@ -97,6 +114,8 @@ class Orchestrator:
         resend_after_s: float,
         environment: Mapping[str, str],
         claims: ClaimCheck | None = None,
+        room: Room | None = None,
+        tenant_max: Callable[[TenantId], int | None] = lambda _: None,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -121,13 +140,11 @@ class Orchestrator:
             owned=ownership.epochs,
             shards=shards,
         )
+        self._tenant_max = tenant_max
+        self._admission = self._admitting(room or NoLimits())
         outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, unsendable=self._fail_step)
         self._sweeper = Sweeper(
-            bus=bus,
-            outbound=outbound,
-            clock=clock,
-            open_executions=self._open,
-            resend_after_s=resend_after_s,
+            bus=bus, outbound=outbound, clock=clock, open_executions=self._open, resend_after_s=resend_after_s
         )
         self._performer = Performer(
             outbound=outbound,
@@ -147,7 +164,18 @@ class Orchestrator:
             shards=shards,
             epochs=ownership.epochs,
             lost=lambda shards: ownership.forget(shards, why="fenced"),
+            limited=self._admission.moved,
             claims=claims,
+        )
+
+    def _admitting(self, room: Room) -> Admission:
+        return Admission(
+            room=room,
+            tenant_max=self._tenant_max,
+            post=self._routing.post,
+            clock=self._clock,
+            stamp=self._stamp,
+            shards=self._shards,
         )
 
     @asynccontextmanager
@@ -161,6 +189,7 @@ class Orchestrator:
                     loops.create_task(self._timers.run(), name="timers"),
                     loops.create_task(self._sweep(), name="sweeper"),
                     loops.create_task(self._ownership.run(), name="ownership"),
+                    loops.create_task(self._admission.run(), name="admission"),
                 ]
                 try:
                     yield
@@ -180,17 +209,24 @@ class Orchestrator:
         *,
         timeout_ms: int | None,
         reserved: ExecutionId | None = None,
+        priority: int = 0,
+        not_before_ms: int | None = None,
+        workflow_max: int | None = None,
     ) -> ExecutionState:
         """Commit the start of a new execution; returns once it is durable.
 
-        One that may have been started before under the id `reserved` for it is only looked at.
+        One that may have been started before under the id `reserved` for it is only looked at. It is queued when it
+        may not begin yet: before its moment, or while `workflow_max` of its workflow are under way.
         """
         execution = reserved or self.new_id()
         # Here already, so that no large input waits for its commit in memory.
         kept = input if self._claims is None else await self._claims.checked(Shelf(tenant, execution), input)
         message = Start(
-            self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms, env=self._environment
-        )
+            self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms,
+            env=self._environment,
+            priority=priority,
+            queue=queue_for(not_before_ms, workflow_max, of_tenant=self._tenant_max(tenant) is not None),
+        )  # fmt: skip
         return await self._routing.committed(tenant, execution, message, again=reserved is not None)
 
     def new_id(self) -> ExecutionId:
@@ -239,6 +275,8 @@ class Orchestrator:
         elif isinstance(message, messages.RetryFailed):
             if state.status is not Status.FAILED:
                 raise NotFailed(execution, state.status)
+        elif state.status is Status.QUEUED and isinstance(message, messages.Pause | messages.Resume):
+            raise NotBegun(execution)
         elif state.ended and not (isinstance(message, messages.UpdateVars) and state.status is Status.FAILED):
             raise ExecutionEnded(execution, state.status)
         return await self._routing.committed(tenant, execution, message)
@@ -266,6 +304,7 @@ class Orchestrator:
         for shard in shards:
             for subscription in self._inboxes.pop(shard, ()):
                 await subscription.stop()
+        self._admission.let_go(shards)
         for execution in [one for one in self._open if shard_of(one, self._shards) in shards]:
             del self._open[execution]
             self._timers.arm(execution, None)

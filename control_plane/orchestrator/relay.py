@@ -18,6 +18,7 @@ _KINDS: dict[str, type[ExecutionMessage]] = {
     kind.__name__: kind
     for kind in (
         messages.Start,
+        messages.Admitted,
         messages.ChildEnded,
         messages.TaskAnswered,
         messages.Signal,

@@ -94,7 +94,7 @@ class Routing:
     ) -> ExecutionState:
         committed, arrival = self._awaited(execution, message, again=again)
         if isinstance(message, Start):
-            self._inbox.admit(tenant, arrival)
+            self._inbox.admit(tenant, arrival, priority=message.priority)
         else:
             self._inbox.put(arrival)
         return await committed

@@ -17,6 +17,7 @@ from agentflow.execution.events import WorkflowRef
 from agentflow.execution.program import Program
 from agentflow.ids import TenantId, UlidSource, WorkflowId
 from agentflow.limits import CHILDREN_FOLLOWED_MAX, NEWEST_VERSION_KNOWN_S, PROGRAMS_CACHED_MAX, SUGGESTION_NAMES_MAX
+from agentflow.ports import Startable
 from agentflow.workflow.durations import parse_duration
 from agentflow.workflow.load import InvalidWorkflow, read
 from agentflow.workflow.model import Workflow
@@ -56,6 +57,12 @@ class RegisteredWorkflow(WorkflowSummary, frozen=True, kw_only=True):
     @property
     def timeout_ms(self) -> int | None:
         return parse_duration(self.definition["spec"].get("timeout", ""))
+
+    @property
+    def concurrency(self) -> int | None:
+        """How many executions of it may be under way at once."""
+        most: int | None = self.definition["spec"].get("concurrency")
+        return most
 
 
 class WorkflowStore(Protocol):
@@ -210,8 +217,8 @@ class WorkflowRegistry:
             raise WorkflowNotFound(reference, hint=await self._suggestion(tenant, reference))
         return self._newest.keep(key, (now_s, found))[1]
 
-    async def resolve(self, tenant: TenantId, name: str, constraint: str, input: Any) -> tuple[WorkflowRef, int | None]:
-        """The highest version that a constraint such as `^1.2` allows, for this input; and how long it may take.
+    async def resolve(self, tenant: TenantId, name: str, constraint: str, input: Any) -> Startable:
+        """The highest version that a constraint such as `^1.2` allows, for this input.
 
         Raises `WorkflowNotFound` or `InvalidInput`.
         """
@@ -221,7 +228,7 @@ class WorkflowRegistry:
             raise WorkflowNotFound(reference, hint=await self._suggestion(tenant, name))
         workflow = await self.find(tenant, f"{name}@{version}")
         self.check_input(workflow, input)
-        return await self.ref(tenant, workflow), workflow.timeout_ms
+        return Startable(await self.ref(tenant, workflow), workflow.timeout_ms, workflow.concurrency)
 
     async def _find_version(self, tenant: TenantId, reference: str) -> RegisteredWorkflow:
         name, at, version = reference.partition("@")

@@ -40,7 +40,7 @@ from agentflow.ids import (
     WorkflowId,
     derived_execution,
 )
-from agentflow.ports import BusUnavailable, Delivery, NewEvents, StorageUnavailable, VersionConflict
+from agentflow.ports import BusUnavailable, Delivery, NewEvents, Startable, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually
 from control_plane.orchestrator.orchestrator import ExecutionEnded, ExecutionNotFound, NotFailed, Orchestrator
 from control_plane.orchestrator.ownership import Ownership
@@ -216,7 +216,7 @@ def desk(nats, tmp_path: Path):
         async def resolve(tenant, name, constraint, input):
             if name in missing:
                 raise WorkflowNotFound(name, hint="It is gone.")
-            return WORKFLOW, None
+            return Startable(WORKFLOW)
 
         async with database(f"sqlite:///{tmp_path}/agentflow.db") as db, jetstream(nats.url, name="test") as bus:
             await upgrade(db)

@@ -70,7 +70,7 @@ async def test_processes_that_start_at_once_migrate_once(database_dsn: str) -> N
     await asyncio.gather(*(start() for _ in range(5)))
 
     async with database(database_dsn) as db, db.owning() as connection:
-        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).all() == [("0006",)]
+        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).all() == [("0007",)]
         assert await connection.scalar(text("SELECT count(*) FROM workflows")) == 5  # nobody's tables were made anew
 
 
@@ -81,7 +81,7 @@ async def test_a_schema_from_a_newer_release_is_refused_and_left_alone(database_
             await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         before = await description(db)
 
-        with pytest.raises(SchemaTooNew, match=r"revision 9999.*newest is 0006"):
+        with pytest.raises(SchemaTooNew, match=r"revision 9999.*newest is 0007"):
             await upgrade(db)
 
         assert await description(db) == before

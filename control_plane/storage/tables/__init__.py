@@ -18,11 +18,20 @@ from control_plane.storage.tables.trust import (
     snapshots,
 )
 from control_plane.storage.tables.types import Retention, metadata
-from control_plane.storage.tables.work import agent_states, agents, human_tasks, idempotency_keys, schedules, tools
+from control_plane.storage.tables.work import (
+    admissions,
+    agent_states,
+    agents,
+    human_tasks,
+    idempotency_keys,
+    schedules,
+    tools,
+)
 from control_plane.storage.tables.workflows import workflows
 
 __all__ = [
     "Retention",
+    "admissions",
     "agent_states",
     "agents",
     "api_keys",

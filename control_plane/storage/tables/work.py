@@ -75,6 +75,9 @@ schedules = Table(
     Column("next_at_ms", BigInteger),  # never again, while paused or when over
     Column("last_at_ms", BigInteger),
     Column("created_at_ms", BigInteger, nullable=False),
+    Column("paused_at_ms", BigInteger),
+    Column("progress", JSON),  # what it fired, what waits for an earlier one, what went wrong
+    Column("revision", BigInteger, nullable=False),  # grows with every change
     PrimaryKeyConstraint("tenant_id", "id", name="schedules_pkey"),
     UniqueConstraint("tenant_id", "name", name="schedules_name_key"),
     Index(
@@ -84,6 +87,40 @@ schedules = Table(
         sqlite_where=text("next_at_ms IS NOT NULL"),
     ),
     info=kept(Retention.REGISTERED),
+)
+
+# Executions whose workflow or tenant may have only so many under way: those that queue, and those that have room.
+admissions = Table(
+    "admissions",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("execution_id", TimedId, nullable=False),
+    Column("workflow", Text, nullable=False),
+    Column("rank", Integer, nullable=False),  # its priority with the sign turned: the lowest goes first
+    Column("since_ms", BigInteger, nullable=False),
+    Column("workflow_max", Integer),
+    Column("of_tenant", Integer, nullable=False),  # 1: it counts among those of its tenant
+    Column("admitted_at_ms", BigInteger),
+    PrimaryKeyConstraint("tenant_id", "execution_id", name="admissions_pkey"),
+    Index(
+        "admissions_waiting",
+        "tenant_id",
+        "workflow",
+        "rank",
+        "since_ms",
+        "execution_id",
+        postgresql_where=text("admitted_at_ms IS NULL"),
+        sqlite_where=text("admitted_at_ms IS NULL"),
+    ),
+    Index(
+        "admissions_admitted",
+        "tenant_id",
+        "workflow",
+        "of_tenant",
+        postgresql_where=text("admitted_at_ms IS NOT NULL"),
+        sqlite_where=text("admitted_at_ms IS NOT NULL"),
+    ),
+    info=kept(Retention.TRANSIENT),
 )
 
 human_tasks = Table(

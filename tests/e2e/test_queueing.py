@@ -1,0 +1,89 @@
+"""Starts that wait for their moment or for room, over REST, the SDK and `af`. Their agent is hosted by nobody."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentflow.errors import Conflict, Invalid, Rejected
+from agentflow.sdk.client import Client
+from agentflow.settings import inherited_environment
+from agentflow.testing import eventually
+
+AF = Path(sys.executable).with_name("af")
+WORKFLOW = """\
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: one-at-a-time, version: 1.0.0}
+spec:
+  planner: fsm
+  concurrency: 1
+  fsm:
+    initial_state: lonely
+    final_states: [lonely]
+    states:
+      lonely: {agent: hosted-by-nobody, timeout: 10m}
+"""
+
+
+@pytest.fixture
+async def api(platform):
+    async with Client(platform.api_url) as client:
+        await client.push_workflow(WORKFLOW)
+        yield client
+
+
+async def test_one_at_a_time_in_order_of_priority_and_an_end_lets_the_next_begin(api):
+    first = (await api.execute("one-at-a-time", {})).execution_id
+    await is_now(api, first, "running")
+    later = (await api.execute("one-at-a-time", {})).execution_id
+    urgent = (await api.execute("one-at-a-time", {}, priority=50)).execution_id
+    await is_now(api, later, "queued")
+    listed = await api.executions(workflow="one-at-a-time", status="queued")
+    assert {item.id for item in listed.items} == {later, urgent}
+
+    await api.cancel(first)
+    await is_now(api, urgent, "running")
+    assert (await api.execution(later)).status == "queued"
+    await api.terminate(urgent)
+    await is_now(api, later, "running")
+    await api.terminate(later)
+
+
+async def test_a_queued_execution_can_be_cancelled_but_not_paused(api):
+    started = await api.execute("one-at-a-time", {}, delay="1h")
+    waiting = await api.execution(started.execution_id)
+    assert (waiting.status, waiting.queue["workflow_max"]) == ("queued", 1)
+    assert waiting.queue["start_at"] > waiting.started_at
+
+    with pytest.raises(Conflict, match="has not begun"):
+        await api.pause(started.execution_id)
+    assert (await api.cancel(started.execution_id)).status == "cancelled"
+
+
+@pytest.mark.parametrize("how", [{"delay": "soon"}, {"delay": "1m", "start_at": "2026-01-01T00:00:00Z"}])
+async def test_a_start_whose_moment_cannot_be_told_is_refused(api, how):
+    with pytest.raises(Rejected, match="cannot be told"):
+        await api.execute("one-at-a-time", {}, **how)
+
+
+async def test_a_priority_out_of_bounds_is_refused(api):
+    with pytest.raises(Invalid):
+        await api.execute("one-at-a-time", {}, priority=1_000)
+
+
+def test_af_run_takes_a_delay(platform):
+    ran = subprocess.run(
+        [AF, "run", "one-at-a-time", "--delay", "1h", "--detach", "--json"],
+        env={**inherited_environment(), "AF_API_URL": platform.api_url},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert '"status": "queued"' in ran.stdout
+
+
+async def is_now(api: Client, execution: str, status: str) -> None:
+    async def there() -> bool:
+        return (await api.execution(execution)).status == status
+
+    await eventually(there, within_s=10)
