@@ -23,7 +23,7 @@ def main() -> int:
         answer |= {"plan_hash": None, "shape": None}
         _say(answer if as_json else str(invalid))
         return 2
-    plan = compiled.plan()
+    plan = compiled.program.plan()
     if "--graph" in sys.argv[1:]:
         drawn = mermaid(plan) if sys.argv[-1] == "mermaid" else msgspec.json.encode(plan).decode()
         _say(drawn.rstrip("\n"))

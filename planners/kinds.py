@@ -1,24 +1,30 @@
-"""The way in: a definition's text to a compiled workflow, whatever its planner.
+"""The way in: a definition's text to a program, whatever its planner.
 
-Called by the control plane when a workflow is registered or loaded again, and by `python -m planners` for
-those who may not import this package.
+`compile` gives the program; `compile_workflow` gives beside it what the text said, for the control plane, which
+registers it, and for `python -m planners`, which serves those who may not import this package.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from agentflow.errors import Problem
-from agentflow.execution.program import Program
+from agentflow.execution import program as heart
 from agentflow.workflow.digest import digest
 from agentflow.workflow.load import InvalidWorkflow, LoadedWorkflow, read
 from agentflow.workflow.model import Workflow
 from agentflow.workflow.source_map import Document
 from planners.behavior_tree.compile import compile_tree
-from planners.behavior_tree.plan import tree_plan
-from planners.behavior_tree.program import TreeProgram
 from planners.fsm.compile import compile_fsm
-from planners.fsm.plan import machine_plan
 from planners.plan import Plan
+
+
+class Program(heart.Program, Protocol):
+    """What the heart asks while a workflow runs, and what can be known of it before it does."""
+
+    def plan(self) -> Plan:
+        """The graph of its steps and how often each can run, as far as the definition decides it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -28,19 +34,18 @@ class CompiledWorkflow:
     program: Program
     document: Document
 
-    def plan(self) -> Plan:
-        """The graph of its steps and how often each can run, as far as the definition decides it."""
-        if isinstance(self.program, TreeProgram):
-            return tree_plan(self.program.root)
-        return machine_plan(self.workflow.machine)
-
 
 _Compiler = Callable[..., tuple[Program | None, list[Problem]]]
 COMPILERS: dict[str, _Compiler] = {"fsm": compile_fsm, "behavior_tree": compile_tree}
 
 
+def compile(definition: str) -> Program:  # noqa: A001 (what it is called everywhere)
+    """The program of a definition (YAML). Raises `InvalidWorkflow` with every problem that could be found in one go."""
+    return compile_workflow(definition).program
+
+
 def compile_workflow(text: str) -> CompiledWorkflow:
-    """Raises `InvalidWorkflow` with every problem that could be found in one go."""
+    """The program and what it was made from. Raises `InvalidWorkflow`, as `compile` does."""
     reading = read(text)
     if reading.loaded is None:
         raise InvalidWorkflow(reading.problems)

@@ -29,9 +29,7 @@ def evolve(state: ExecutionState, event: Event) -> ExecutionState:
     if isinstance(event, happened.StepEvent):
         return _step(state, event)
     if isinstance(event, happened.ProgramMoved):
-        memory = state.memory.without_all(event.forgot)
-        for key, value in event.memory.items():
-            memory = memory.put(key, value)
+        memory = state.memory.without_all(event.forgot).put_all(event.memory)
         changed = {**state.vars, **event.vars} if event.vars else state.vars
         return replace(state, version=state.version + 1, memory=memory, vars=changed)
     if isinstance(event, happened.WaitEvent):
@@ -195,8 +193,8 @@ TIMED_OUT = StepFault("execution_timeout", "The execution took longer than its t
 
 
 def _visited(visits: FrozenMap[int], path: StepPath) -> FrozenMap[int]:
-    key = key_of(path)
-    return visits.put(key, (visits.get(key) or 0) + 1)
+    key, _, visit = path.partition("~")
+    return visits.put(key, int(visit or 1))
 
 
 def _no_timeout(state: ExecutionState, flight: happened.StepScheduled) -> FrozenMap[str]:

@@ -1,30 +1,44 @@
 """A mapping that never changes: `put` and `without` give another one, which shares nearly everything with the old.
 
-Kept in key order in small parts, so a change copies one part and not the whole: ten thousand entries cost little
-more to change than ten. The order of keys depends neither on history nor on Python's hash seed. A struct, so that
-msgspec writes it to JSON and back by itself.
+Kept in parts that follow one another in key order, so a change copies one part and not the whole: ten thousand
+entries cost little more to change than ten. Inside of a part only the lowest key has its place, the first; the others
+are put in order by those who walk over them. So the order of keys depends neither on history nor on Python's hash
+seed, and a change never has to sort. A struct, so that msgspec writes it to JSON and back by itself.
 """
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
-from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 V = TypeVar("V")
 
-_PART_MAX = 64
+_PART_MAX = 96  # measured: smaller ones are quicker to copy, but there are more of them to list
 _FEW = 16
-_key_of = itemgetter(0)
 
 
 def _first(part: dict[str, Any]) -> str:
     return next(iter(part))
 
 
+def _put(part: dict[str, V], key: str, value: V) -> tuple[dict[str, V], ...]:
+    """The part with the entry in it, or two where one would be too large."""
+    changed = {key: value, **part} if key < _first(part) else {**part, key: value}
+    if len(changed) <= _PART_MAX:
+        return (changed,)
+    keys, middle = sorted(changed), len(changed) // 2
+    return {one: changed[one] for one in keys[:middle]}, {one: changed[one] for one in keys[middle:]}
+
+
+def _lowest_first(part: dict[str, V]) -> dict[str, V]:
+    lowest = min(part)
+    return part if lowest == _first(part) else {lowest: part[lowest], **part}
+
+
 class FrozenMap(msgspec.Struct, Generic[V], frozen=True, eq=False):
-    parts: tuple[dict[str, V], ...] = ()  # none is empty; keys rise within each and from each to the next
+    # None is empty; the first key of each is its lowest, and above all those of the part before.
+    parts: tuple[dict[str, V], ...] = ()
 
     def get(self, key: str) -> V | None:
         parts = self.parts
@@ -42,7 +56,7 @@ class FrozenMap(msgspec.Struct, Generic[V], frozen=True, eq=False):
 
     def __iter__(self) -> Iterator[str]:
         for part in self.parts:
-            yield from part
+            yield from sorted(part)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -62,11 +76,12 @@ class FrozenMap(msgspec.Struct, Generic[V], frozen=True, eq=False):
 
     def values(self) -> Iterator[V]:
         for part in self.parts:
-            yield from part.values()
+            yield from map(part.__getitem__, sorted(part))
 
     def items(self) -> Iterator[tuple[str, V]]:
         for part in self.parts:
-            yield from part.items()
+            for key in sorted(part):
+                yield key, part[key]
 
     def first(self) -> str | None:
         """The lowest key."""
@@ -77,24 +92,35 @@ class FrozenMap(msgspec.Struct, Generic[V], frozen=True, eq=False):
         if not parts:
             return FrozenMap(({key: value},))
         at = self._at(key)
-        part = parts[at]
-        if key in part or key > next(reversed(part)):
-            changed = {**part, key: value}
-        else:
-            changed = dict(sorted([*part.items(), (key, value)], key=_key_of))
-        if len(changed) > _PART_MAX:
-            entries, middle = list(changed.items()), len(changed) // 2
-            return FrozenMap((*parts[:at], dict(entries[:middle]), dict(entries[middle:]), *parts[at + 1 :]))
-        return FrozenMap((changed,) if len(parts) == 1 else (*parts[:at], changed, *parts[at + 1 :]))
+        made = _put(parts[at], key, value)
+        return self._with(at, made[0]) if len(made) == 1 else FrozenMap((*parts[:at], *made, *parts[at + 1 :]))
+
+    def put_all(self, changes: Mapping[str, V]) -> "FrozenMap[V]":
+        """Several at once: the list of parts is made anew once and not for each."""
+        if len(changes) < 2 or len(self.parts) < 2:
+            changed = self
+            for key, value in changes.items():
+                changed = changed.put(key, value)
+            return changed
+        parts = list(self.parts)
+        for key, value in changes.items():
+            at = max(0, bisect_right(parts, key, key=_first) - 1)
+            parts[at : at + 1] = _put(parts[at], key, value)
+        return FrozenMap(tuple(parts))
 
     def without(self, key: str) -> "FrozenMap[V]":
         """Without the key; the same mapping where there is no such key."""
-        if key not in self:
+        if not self.parts:
             return self
         at = self._at(key)
-        left = self.parts[at].copy()
+        part = self.parts[at]
+        if key not in part:
+            return self
+        if len(part) == 1:
+            return FrozenMap((*self.parts[:at], *self.parts[at + 1 :]))
+        left = part.copy()
         del left[key]
-        return FrozenMap((*self.parts[:at], *((left,) if left else ()), *self.parts[at + 1 :]))
+        return self._with(at, _lowest_first(left) if key == _first(part) else left)
 
     def without_all(self, keys: Collection[str]) -> "FrozenMap[V]":
         """Without any of the keys, in one pass: for when many go at once."""
@@ -108,7 +134,14 @@ class FrozenMap(msgspec.Struct, Generic[V], frozen=True, eq=False):
             part if gone.isdisjoint(part) else {key: value for key, value in part.items() if key not in gone}
             for part in self.parts
         )
-        return FrozenMap(tuple(part for part in left if part))
+        return FrozenMap(tuple(_lowest_first(part) for part in left if part))
+
+    def _with(self, at: int, part: dict[str, V]) -> "FrozenMap[V]":
+        if len(self.parts) == 1:
+            return FrozenMap((part,))
+        parts = list(self.parts)
+        parts[at] = part
+        return FrozenMap(tuple(parts))
 
     def _at(self, key: str) -> int:
         """Which part a key belongs to."""

@@ -21,8 +21,10 @@ from agentflow.execution.program import (
     StartTimer,
 )
 from planners.behavior_tree.node import Node, halt, visit
+from planners.behavior_tree.plan import tree_plan
 from planners.behavior_tree.result import FAILED, RUNNING, SUCCEEDED, Result, Setting
 from planners.behavior_tree.tick import Tick
+from planners.plan import Plan
 
 SLICE = "#slice"
 _OUTSIDE = Setting()
@@ -35,6 +37,9 @@ class TreeProgram:
         self.root = root
         self._vars = dict(vars)
         self._nodes = {node.path: node for node in walk(root)}
+
+    def plan(self) -> Plan:
+        return tree_plan(self.root)
 
     def begin(self, run: RunView) -> Intents:
         tick = Tick(run, None, [])

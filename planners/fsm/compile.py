@@ -42,7 +42,7 @@ def compile_fsm(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[FsmPr
     problems = machine_problems(loaded, complete=complete) + placed.problems
     if problems or not complete:
         return None, problems
-    return (SagaProgram if compiler.compensates else FsmProgram)(machine, spec.vars), []
+    return (SagaProgram if compiler.compensates else FsmProgram)(machine, spec.vars, spec.fsm), []
 
 
 class _Compiler:

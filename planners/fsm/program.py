@@ -19,15 +19,23 @@ from agentflow.execution.program import (
     TaskAnswered,
     TimerFired,
 )
+from agentflow.workflow.model import Fsm
 from planners.fsm import undo
+from planners.fsm.plan import machine_plan
 from planners.fsm.table import Frame, Machine
 from planners.fsm.walk import Walk
+from planners.plan import Plan
 
 
 class FsmProgram:
-    def __init__(self, machine: Machine, vars: Mapping[str, Any]) -> None:
+    def __init__(self, machine: Machine, vars: Mapping[str, Any], written: Fsm) -> None:
+        """`written` is what the machine was compiled from; its plan is made from that, when it is asked for."""
         self._top = Frame(machine)
         self._vars = dict(vars)
+        self._written = written
+
+    def plan(self) -> Plan:
+        return machine_plan(self._written)
 
     def begin(self, run: RunView) -> Intents:
         walk = Walk(self._top, run)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentflow.execution import events as happened
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState, Status, next_wakeup, pending_commands
-from planners.kinds import compile_workflow
+from planners import kinds
 from tests.unit.planners.random_machines import Day, grown
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
@@ -36,7 +36,7 @@ def test_every_machine_ends_asks_for_nothing_twice_and_leaves_nothing_running(ma
 def test_no_step_runs_more_often_than_the_plan_says(machine, day):
     text = grown(machine)
     lived = Day(text, day).live()
-    shape = compile_workflow(text).plan().shape
+    shape = kinds.compile(text).plan().shape
 
     begun = Counter(it.name for it in lived.log if isinstance(it, happened.StepScheduled) and it.attempt == 1)
     bounds = {count.name: count for count in shape.steps}

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planners.behavior_tree.plan import tree_plan
+from planners import kinds
 from planners.behavior_tree.statuses import statuses
-from planners.kinds import compile_workflow
 from planners.mermaid import mermaid
 from tests.unit.planners.behavior_tree.play import definition
 from tests.unit.planners.behavior_tree.random_trees import Grower, ended_well, lived, tree_program
@@ -40,7 +39,7 @@ def machine(*states: str, final: str = "[end]") -> str:
 
 
 def shape_of(text: str):
-    shape = compile_workflow(text).plan().shape
+    shape = kinds.compile(text).plan().shape
     return shape.min, shape.max, {count.name: (count.min, count.max) for count in shape.steps}
 
 
@@ -60,12 +59,12 @@ def test_the_plan_hash_is_the_same_in_every_process_and_for_every_hash_seed(text
     }
 
     assert len(told) == 1
-    assert msgspec.json.decode(told.pop())["plan_hash"] == compile_workflow(text).plan().plan_hash
+    assert msgspec.json.decode(told.pop())["plan_hash"] == kinds.compile(text).plan().plan_hash
 
 
 def test_the_plan_determinism_rate_of_a_hundred_definitions_is_one():
     def plans():
-        return [tree_plan(tree_program(Grower(random.Random(seed)).node(30)).root).plan_hash for seed in range(100)]
+        return [tree_program(Grower(random.Random(seed)).node(30)).plan().plan_hash for seed in range(100)]
 
     assert plans() == plans()
     assert len(set(plans())) > 90, "different trees have different plans"
@@ -77,11 +76,11 @@ def test_the_order_in_which_states_are_written_changes_nothing_and_the_order_of_
         "b: {agent: y, on_success: end}",
         "end:",
     ]
-    plan = compile_workflow(machine(*states)).plan()
+    plan = kinds.compile(machine(*states)).plan()
 
-    assert compile_workflow(machine(*reversed(states))).plan().plan_hash == plan.plan_hash
+    assert kinds.compile(machine(*reversed(states))).plan().plan_hash == plan.plan_hash
     other = "a: {agent: x, transitions: [{condition: n > 2, to: b}, {to: end}]}"
-    assert compile_workflow(machine(other, *states[1:])).plan().plan_hash != plan.plan_hash
+    assert kinds.compile(machine(other, *states[1:])).plan().plan_hash != plan.plan_hash
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_the_shape_of_a_tree(tree, least, most, steps):
 @given(st.integers(0, 2**32), st.integers(0, 2**32), st.integers(1, 50))
 def test_no_run_of_any_tree_leaves_the_bounds_of_its_plan(tree, day, size):
     program = tree_program(Grower(random.Random(tree)).node(size))
-    shape = tree_plan(program.root).shape
+    shape = program.plan().shape
     run = lived(program, day)
     ran = Counter(key.rpartition("/")[2] if "/" in key else shape.steps[0].name for key in run.asked)
 
@@ -144,8 +143,8 @@ def test_no_run_of_any_tree_leaves_the_bounds_of_its_plan(tree, day, size):
 
 
 def test_a_tree_plan_names_its_nodes_as_the_memory_of_a_run_does():
-    program = compile_workflow(TREE).program
-    plan = tree_plan(program.root)
+    program = kinds.compile(TREE)
+    plan = program.plan()
 
     assert [node.id for node in plan.nodes] == list(statuses(program.root, {}))
     assert {edge.target for edge in plan.edges} == {node.id for node in plan.nodes} - {"tree"}
@@ -153,7 +152,7 @@ def test_a_tree_plan_names_its_nodes_as_the_memory_of_a_run_does():
 
 def test_mermaid_draws_states_ways_and_errors_with_labels_it_can_read():
     drawn = mermaid(
-        compile_workflow(
+        kinds.compile(
             machine(
                 "a: {agent: x, transitions: [{condition: 'k == \"a<b>#1\"', to: end}, {to: end}], on_error: end}",
                 "end:",
@@ -172,9 +171,7 @@ def test_mermaid_draws_states_ways_and_errors_with_labels_it_can_read():
 
 
 def test_mermaid_draws_a_tree_from_its_root():
-    assert mermaid(
-        compile_workflow(definition("sequence: [{condition: input.x}, {wait: 3s}]")).plan()
-    ).splitlines() == [
+    assert mermaid(kinds.compile(definition("sequence: [{condition: input.x}, {wait: 3s}]")).plan()).splitlines() == [
         "flowchart TD",
         '  n0("sequence")',
         '  n1{{"input.x"}}',
@@ -191,7 +188,7 @@ def test_the_plan_of_the_largest_machine_is_made_in_no_time():
         for at in range(1, count - 2)
     ]
     text = machine("a: {agent: x, on_success: s1}", *ways, f"s{count - 2}: {{agent: x, on_success: end}}", "end:")
-    plan = compile_workflow(text).plan()
+    plan = kinds.compile(text).plan()
 
     assert (plan.shape.min > 0, plan.shape.max) == (True, None)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentflow.execution.frozen_map import FrozenMap, Reading
 
-KEYS = st.text("ab01/", min_size=1, max_size=4)
+KEYS = st.text("ab01/", min_size=1, max_size=5)
 CHANGES = st.lists(st.tuples(st.booleans(), KEYS, st.integers()), max_size=300)
 
 
@@ -51,6 +51,14 @@ def test_many_keys_can_go_at_once(changes, gone):
     assert all(left.parts)
 
 
+@given(CHANGES, st.dictionaries(KEYS, st.integers(), max_size=80))
+def test_many_can_be_put_at_once(changes, more):
+    frozen, plain = made(changes)
+
+    assert list(frozen.put_all(more).items()) == sorted({**plain, **more}.items())
+    assert list(frozen.items()) == sorted(plain.items()), "the old one is as it was"
+
+
 @given(CHANGES)
 def test_what_was_done_on_the_way_does_not_matter(changes):
     frozen, plain = made(changes)
@@ -78,7 +86,7 @@ def test_a_change_to_a_large_one_shares_nearly_everything():
 
     shared = sum(any(old is new for old in frozen.parts) for new in changed.parts)
     assert shared == len(changed.parts) - 1
-    assert max(map(len, frozen.parts)) <= 64
+    assert max(map(len, frozen.parts)) <= 96
 
 
 def test_the_order_does_not_depend_on_the_hash_seed():
