@@ -63,7 +63,7 @@ def visit(node: Node, tick: Tick, setting: Setting) -> Result:
     if status == RUNNING:
         return node.resume(tick, setting) if tick.concerns(node) else STILL_RUNNING
     if status in (SUCCEEDED, FAILED):
-        tick.spend()
+        # Not counted: it is done once for each pass, and a tree that looks at much must still get on.
         return node.again(tick, setting)
     if tick.exhausted:
         tick.cut(node)

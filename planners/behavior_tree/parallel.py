@@ -60,14 +60,14 @@ class Parallel(Node, frozen=True, kw_only=True):
             started += 1
         if failures >= self.failure or (succeeded < self.success and succeeded + failures == len(self.children)):
             fault = _fault(self.children[last].recall(tick).fault)
-            return self._decided(tick, Result(FAILED, fault=fault), last)
+            return self._decided(tick, Result(FAILED, fault=fault), succeeded + failures, last)
         if succeeded >= self.success:
-            return self._decided(tick, SUCCESS)
+            return self._decided(tick, SUCCESS, succeeded + failures)
         tick.put(self.path, [RUNNING, started, succeeded, failures, last])
         return STILL_RUNNING
 
-    def _decided(self, tick: Tick, result: Result, *more: int) -> Result:
-        for child in self.children:
+    def _decided(self, tick: Tick, result: Result, over: int, *more: int) -> Result:
+        for child in self.children if over < len(self.children) else ():
             halt(child, tick)
         tick.uncut(self)
         return ended(self, tick, result, *more)

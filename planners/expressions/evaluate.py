@@ -1,7 +1,8 @@
 """A CEL expression, checked and ready to be evaluated: a value, or a fault as data. Nothing is raised.
 
 The engine copies every value it is given, so an expression hands over only the parts that it names; one that
-is nothing but a name (`input.ticket`) is read directly and its value passes through untouched.
+is nothing but a name (`input.ticket`) is read directly and its value passes through untouched, and a plain
+comparison is answered by `shortcut` where that is sure to say what the engine would.
 """
 
 import math
@@ -19,6 +20,7 @@ from planners.expressions.jsonpath import compile_path
 from planners.expressions.lexer import name_paths
 from planners.expressions.reading import MISSING, reader, wanted_of
 from planners.expressions.scope import RESERVED, Facts, Scope
+from planners.expressions.shortcut import shortcut_of
 
 _INTEGER_MAX = 2**53 - 1
 _JSON_RESULTS = "Give back text, a number, true or false, null, a list or an object"
@@ -43,6 +45,7 @@ class CelExpression(Expression):
         self._alone = alone
         cost = cost_of(checked.words, places, checked.type) if alone is None else None
         self._cost = None if cost is None or cost.is_small else cost
+        self._shortcut = shortcut_of(checked.words, checked.roots, scope) if alone is None else None
 
     def value(self, facts: Facts) -> Any:
         """May be a claim where the expression is nothing but a name: such a value passes through unread."""
@@ -86,6 +89,13 @@ class CelExpression(Expression):
         return data
 
     def _result(self, facts: Facts) -> Any:
+        if self._shortcut is not None:
+            answer = self._shortcut(facts)
+            if answer is not None:
+                return answer
+        return self._engines_result(facts)
+
+    def _engines_result(self, facts: Facts) -> Any:
         data = self._data(facts)
         if self._cost is not None:
             measured = measure(data)

@@ -429,6 +429,18 @@ def test_a_tree_of_more_nodes_than_a_tick_may_visit_goes_on_in_the_next():
     assert run.ok("a", 1).output == 1
 
 
+def test_a_tree_that_looks_at_more_conditions_than_a_tick_may_begin_nodes_still_gets_on():
+    checks = "\n".join(f"    - condition: 'input.n > {at}'" for at in range(limits.TREE_NODES_PER_TICK * 2))
+    steps = "    - sequence: [{action: {agent: a}}, {action: {agent: b}}, {action: {agent: c}}]"
+    run = play(f"selector:\n  memory: false\n  children:\n{checks}\n{steps}", {"n": 0})
+    while "#slice" in run.open:
+        run.ok("#slice")
+
+    assert run.ok("a").steps == ["b"]
+    assert run.ok("b").steps == ["c"]
+    assert run.ok("c", 7).output == 7
+
+
 def test_a_wide_parallel_starts_over_several_ticks_and_every_child_once():
     count = limits.TREE_NODES_PER_TICK + 100
     run = play("parallel:\n" + "\n".join(f"  - action: {{name: s{at}, agent: a}}" for at in range(count)))
