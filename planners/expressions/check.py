@@ -5,12 +5,13 @@ It is asked more than once: the names it does not know are how fields of the pre
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentflow import limits
 from agentflow.workflow.suggest import did_you_mean
+from planners.expressions.bodies import refusals_in_bodies
 from planners.expressions.bounds import TooCostly, is_macro, refuse_costly, words_of
 from planners.expressions.dialect import left_out
 from planners.expressions.engine import DYN, Engine, Refusal, overload
@@ -119,11 +120,26 @@ class _Checker:
         for _ in range(_PASSES_MAX):
             result = self._engine.compile_text(self._checkable, self._declared)
             if not isinstance(result, list):
+                self._faults += self._in_bodies(())
                 return result.type
             if not self._declare_found(result):
                 self._faults += faults_of(result)
+                if not any(refusal.kind in _SYNTAX for refusal in result):
+                    self._faults += self._in_bodies([refusal.offset for refusal in result])
                 break
         return DYN
+
+    def _in_bodies(self, told: Collection[int]) -> list[Fault]:
+        """Faults inside of macros that only show where the fields of items have types."""
+        refusals = refusals_in_bodies(
+            self._checkable, self._words, self._paths, self._scope, self._declared, self._engine
+        )  # fmt: skip
+        seen, fresh = set(told), []
+        for refusal in refusals:
+            if refusal.offset not in seen:
+                seen.add(refusal.offset)
+                fresh.append(refusal)
+        return faults_of(fresh)
 
     def _declare_found(self, refusals: Sequence[Refusal]) -> bool:
         """Declare the names that the checker missed; False when there was none."""

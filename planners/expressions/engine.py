@@ -36,6 +36,12 @@ class Failure(msgspec.Struct, frozen=True):
     reason: str
 
 
+class TypeName(msgspec.Struct, frozen=True):
+    """A type as a value, such as `type(1)` gives."""
+
+    name: str
+
+
 class Compiled(Protocol):
     @property
     def type(self) -> str: ...

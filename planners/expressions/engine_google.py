@@ -23,6 +23,7 @@ from planners.expressions.engine import (
     TOO_MANY_ITERATIONS,
     Failure,
     Refusal,
+    TypeName,
     no_field,
     no_name,
     no_overload,
@@ -145,6 +146,9 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in held]
     if isinstance(held, dict):
         return {key: _plain(held[key]) for key in sorted(held, key=_key_order)}
+    if isinstance(held, cel.Type):
+        name = held.name().lower().partition("<")[0]
+        return TypeName("null_type" if name == "null" else name)
     return held
 
 

@@ -26,6 +26,9 @@ def text_or_bytes(token: str) -> str | bytes:
     body = token[len(prefix) :]
     quotes = 3 if len(body) >= 6 and body[:3] in ('"""', "'''") else 1
     body = body[quotes:-quotes]
+    if "r" in prefix and body.endswith("\\") and (len(body) - len(body.rstrip("\\"))) % 2:
+        # To Google's reader the quote after it is not the end; the other engine's knows no such thing.
+        raise BadLiteral("A raw text cannot end with a backslash.", "Write it without `r`, with two backslashes.")
     if "b" not in prefix:
         return body if "r" in prefix else _ESCAPE.sub(_character, body)
     if "r" in prefix:

@@ -15,6 +15,7 @@ from planners.expressions.engine import (
     TOO_MANY_ITERATIONS,
     Failure,
     Refusal,
+    TypeName,
     no_field,
     no_name,
 )  # fmt: skip
@@ -27,7 +28,6 @@ from planners.expressions.engine_celpy.values import (
     UNARY,
     BoolKey,
     Failed,
-    TypeName,
     UInt,
     equal,
     type_name,

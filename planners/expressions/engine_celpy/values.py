@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from planners.expressions.engine import NOT_CONVERTED, OVERFLOW, no_overload
+from planners.expressions.engine import NOT_CONVERTED, OVERFLOW, TypeName, no_overload
 from planners.expressions.engine_celpy import times
 from planners.expressions.engine_celpy.times import Duration, OutOfRange, Timestamp
 from planners.expressions.patterns import BadPattern, search
@@ -41,10 +41,6 @@ class Failed(Exception):
 
 class UInt(int):
     __slots__ = ()
-
-
-class TypeName(msgspec.Struct, frozen=True):
-    name: str
 
 
 NoneType = type(None)

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planners.expressions import engine_google
+from planners.expressions.engine_celpy import run as engine_celpy
 from planners.expressions.evaluate import compile_expression
 from planners.expressions.scope import Scope
 from planners.expressions.shapes import ANYTHING, Shape, shape_of
@@ -111,14 +113,23 @@ ORDERS = shape_of(
         ("input.orders.all(order, order.idd == 'x')", "`order` has no field `idd`.", "Did you mean `id`?"),
         ("input.orders.map(o, o.buyer.rol)", "`o.buyer` has no field `rol`.", "Did you mean `role`?"),
         ("input.orders.exists(o, o.lines.exists(l, l.rol == 'x'))", "`l` has no field `rol`.", "Did you mean `role`?"),
+        ("input.orders.filter(o, o.id != '').map(x, x.idd)", "`x` has no field `idd`.", "Did you mean `id`?"),
+        ("input.orders.all(o, o.id > 3)", "`>` does not take (string, int).", ""),
+        ("input.orders.filter(o, o.id != '').exists(x, x.id > 3)", "`>` does not take (string, int).", ""),
+        ("input.orders.all(o, o.lines.all(l, l.role == 3))", "`==` does not take (string, int).", ""),
+        ("input.orders.exists_one(o, o.id)", "`&&` does not take (bool, string).", ""),
+        ("input.orders.map(o, o.id, 1) == []", "`&&` does not take (bool, string).", ""),
+        ("input.orders.map(o, o.id + 1)", "`+` does not take (string, int).", ""),
+        ("input.orders.all(o, o.id.size > 3)", "A value of type string has no fields.", ""),
         ("input.owner.rolle == 'x'", "`input.owner` has no field `rolle`.", "Did you mean `role`?"),
         ("input.status == 3", "`==` does not take (string, int).", ""),
         ("input.owner.role > 3", "`>` does not take (string, int).", ""),
         ("input.orders > 3", "`>` does not take (list(map(string, dyn)), int).", ""),
     ],
 )
-def test_nested_schemas_are_checked(text, message, hint):
-    _, checked = compile_expression(text, Scope(input=ORDERS))
+@pytest.mark.parametrize("engine", [engine_google, engine_celpy])
+def test_nested_schemas_are_checked(engine, text, message, hint):
+    _, checked = compile_expression(text, Scope(input=ORDERS), engine)
 
     ((found, said),) = [(fault.message, fault.hint) for fault in checked.faults]
     assert found == message
@@ -130,13 +141,15 @@ def test_nested_schemas_are_checked(text, message, hint):
     [
         "input.orders.all(order, order.id == 'x' && order.buyer.role == 'y')",
         "input.orders.exists(o, o.lines.exists(o, o.role == 'x'))",
-        "input.orders.filter(o, o.id != '').map(x, x.anything)",
+        "input.orders.map(o, o.buyer).map(x, x.anything)",
+        "input.orders.exists(o, has(o.id) && o.id.startsWith('x') && o.lines.all(l, l.role != o.id))",
         "input.orders.all(input, input.id == 'x')",
         "input.status in ['open'] && input.owner.role.startsWith('a')",
     ],
 )
-def test_what_fits_a_nested_schema_compiles(text):
-    expression, checked = compile_expression(text, Scope(input=ORDERS))
+@pytest.mark.parametrize("engine", [engine_google, engine_celpy])
+def test_what_fits_a_nested_schema_compiles(engine, text):
+    expression, checked = compile_expression(text, Scope(input=ORDERS), engine)
 
     assert checked.faults == ()
     assert expression is not None

@@ -20,7 +20,7 @@ SCOPE = Scope(steps={"s": ANYTHING}, locals={"item": ANYTHING})
 
 LITERALS = st.sampled_from(
     ["0", "1", "-1", "9007199254740993", "9223372036854775807", "-9223372036854775808", "0x10", "1.0", "0.5", "-0.0",
-     "9007199254740992.0", "1e300", "true", "false", "null", "''", "'a'", "'b'", "'é'", "r'\\'", "'\\n'", "1u", "b'a'"]
+     "9007199254740992.0", "1e300", "true", "false", "null", "''", "'a'", "'b'", "'é'", "r'\\d'", "'\\n'", "1u", "b'a'"]
 )  # fmt: skip
 TERMS = st.one_of(
     st.tuples(st.sampled_from(["", "!"]), st.sampled_from(NAMES)).map("".join),
