@@ -100,6 +100,7 @@ DATABASE_PROBE_S = 2.0  # a readiness check should answer while whoever asked st
 DATABASE_READERS_MAX = 8  # connections for what callers ask; commits have their own, so a list never delays one
 DATABASE_SYSTEM_READERS_MAX = 4  # PostgreSQL only: connections that read across tenants (recovery, projections)
 DATABASE_WRITERS_MAX = 4  # PostgreSQL only: SQLite has one writer by nature
+WRITTEN_MAX = 50_000  # open executions whose newest version a writer remembers, some 200 bytes each
 DAYS_AHEAD = 3  # parts of divided tables made before their day comes; a weekend without maintenance costs nothing
 DAYS_LOCK_WAIT_S = 1.0  # making or dropping a day gives way to work and is tried again later
 STATE_SNAPSHOT_EVENTS = 200  # an execution is taken up from its newest snapshot and at most about this many events

@@ -302,7 +302,10 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    return claims.encode(_encoder, event)
+    try:
+        return _encoder.encode(event)
+    except claims.HoldsClaims:
+        return claims.encode(_encoder, event)
 
 
 def decode(raw: bytes | str) -> Event:
@@ -311,4 +314,8 @@ def decode(raw: bytes | str) -> Event:
 
 def type_of(event: Event) -> str:
     """The stored name, such as `step.succeeded.v1`."""
-    return str(type(event).__struct_config__.tag)
+    return tag_of(type(event))
+
+
+def tag_of(kind: type[Event]) -> str:
+    return str(kind.__struct_config__.tag)

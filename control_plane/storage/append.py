@@ -5,21 +5,23 @@ Both ways check in the writing transaction that the leases are current, that a v
 exists, and that it belongs to the same tenant.
 """
 
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from itertools import count
+from typing import Any, get_args
 
 import msgspec
 
 from agentflow.errors import Bug
-from agentflow.execution.events import encode, type_of
+from agentflow.execution.events import Event, LifecycleEvent, encode, tag_of
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId
 from agentflow.ports import NewEvents, ShardLost, VersionConflict
 from control_plane.storage.sealing import PLAIN, FieldSeal
 from control_plane.storage.state_snapshots import FORMAT, due
-
-_LIFECYCLE = "execution."  # events of these types may change what the list of executions shows
+from control_plane.storage.written import Reached, Written
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -28,41 +30,66 @@ class Rows(msgspec.Struct, frozen=True):
     predecessors: list[tuple[Any, ...]]  # tenant_id, execution_id, version that must exist already
     executions: list[tuple[Any, ...]]  # the columns of `executions`, for those that this batch changes there
     snapshots: list[tuple[Any, ...]]  # the columns of `execution_snapshots`
+    reached: dict[ExecutionId, Reached]  # where the executions that stay open stand afterwards
+    ended: list[ExecutionId]
+    known: Written  # what was taken for granted: holds for the connection that committed it
+
+    def learned(self) -> None:
+        """These rows are committed, through the connection that `known` is of."""
+        self.known.learn(self.reached, self.ended)
+
+
+# The stored name of each type of event, and whether it may change what the list of executions shows.
+_KINDS = {type_: (tag_of(type_), issubclass(type_, LifecycleEvent)) for type_ in get_args(Event)}
 
 
 def rows_of(
-    batch: Sequence[NewEvents], epochs: Mapping[int, int], *, snapshot_every: int, seal: FieldSeal = PLAIN
+    batch: Sequence[NewEvents],
+    epochs: Mapping[int, int],
+    *,
+    snapshot_every: int,
+    seal: FieldSeal = PLAIN,
+    known: Written | None = None,
 ) -> Rows:
-    events: list[tuple[Any, ...]] = []
-    predecessors: list[tuple[Any, ...]] = []
-    listed: dict[ExecutionId, tuple[Any, ...]] = {}
+    """Everything about a batch that needs no database. Each event there is comes through here: keep it cheap."""
+    rows = Rows({}, [], [], [], [], {}, [], known or Written())
+    asked: list[NewEvents] = []
+    changed: dict[ExecutionId, NewEvents] = {}
     snapshots: dict[ExecutionId, tuple[Any, ...]] = {}
-    reached: dict[ExecutionId, int] = {}
-    needed: dict[int, int] = {}
+    needed, reached, granted, add = rows.epochs, rows.reached, rows.known.reached.get, rows.events.append
+    sealed = None if seal.ring is None else seal.event
     for new in batch:
-        version = new.after_version
-        if reached.get(new.execution, version) != version:
-            raise VersionConflict(new.execution, version)
-        if version > 0 and new.execution not in reached:
-            predecessors.append((new.tenant, new.execution, version))
-        epoch = needed.get(new.shard) or _epoch(epochs, new.shard)
-        needed[new.shard] = epoch
-        lifecycle = False
+        execution, tenant, version = new.execution, new.tenant, new.after_version
+        epoch = needed.get(new.shard)
+        if epoch is None:
+            epoch = needed[new.shard] = _epoch(epochs, new.shard)
+        before = (tenant, version, epoch)
+        if execution in reached:
+            if reached[execution] != before:
+                raise VersionConflict(execution, version)
+        elif version > 0 and granted(execution) != before:
+            rows.predecessors.append((tenant, execution, version))
+            asked.append(new)
         for event in new.events:
             version += 1
-            kind = type_of(event)
-            lifecycle = lifecycle or kind.startswith(_LIFECYCLE)
-            data = seal.event(new.tenant, new.execution, version, encode(event))
-            events.append((new.tenant, new.execution, version, kind, data, event.at_ms, epoch))
-        reached[new.execution] = version
-        if lifecycle:
-            listed[new.execution] = execution_row(new.execution, new.shard, new.state)
+            kind, lifecycle = _KINDS[type(event)]
+            if lifecycle:
+                changed[execution] = new
+            data = encode(event)
+            text = data.decode() if sealed is None else sealed(tenant, execution, version, data)
+            add((tenant, execution, version, kind, text, event.at_ms, epoch))
+        reached[execution] = (tenant, version, epoch)
         if version // snapshot_every > new.after_version // snapshot_every:
             state = due(new, snapshot_every)
             if state is not None:
-                sealed = seal.state(new.tenant, new.execution, version, state)
-                snapshots[new.execution] = (new.execution, new.tenant, version, FORMAT, sealed)
-    return Rows(dict(sorted(needed.items())), events, predecessors, list(listed.values()), list(snapshots.values()))
+                data = seal.state(tenant, execution, version, state)
+                snapshots[execution] = (execution, tenant, version, FORMAT, data)
+    for execution, new in changed.items():
+        rows.executions.append(execution_row(execution, new.shard, new.state))
+    # What is known to be open stays so without an event of its lifecycle; its state need not be looked at.
+    rows.ended.extend(new.execution for new in (*asked, *changed.values()) if new.state.ended_at_ms is not None)
+    rows.snapshots.extend(snapshots.values())
+    return rows
 
 
 def _epoch(epochs: Mapping[int, int], shard: int) -> int:
@@ -94,69 +121,73 @@ def execution_row(execution: ExecutionId, shard: int, state: ExecutionState) -> 
 # (see `stream`). The subquery in `gap` cannot become a join, and writers never scan (see `database`), so it stays one
 # index probe; the lowest and highest id let the planner skip the days of a divided table that cannot hold any of them.
 # COPY would be faster for large batches, but PostgreSQL refuses it where row-level security applies.
-_CHECKED = """
+_HELD = """
 WITH held AS MATERIALIZED (
     SELECT lease.shard FROM shard_leases AS lease
-    JOIN unnest($1::smallint[], $2::integer[]) AS mine (shard, epoch)
+    JOIN unnest(?::smallint[], ?::integer[]) AS mine (shard, epoch)
       ON lease.shard = mine.shard AND lease.epoch = mine.epoch
     ORDER BY lease.shard FOR NO KEY UPDATE OF lease
-), gap AS (
-    SELECT FROM unnest($3::text[], $4::text[], $5::bigint[]) AS needed (tenant_id, execution_id, version)
+)"""
+_GAP = """, gap AS (
+    SELECT FROM unnest(?::text[], ?::text[], ?::bigint[]) AS needed (tenant_id, execution_id, version)
     WHERE needed.tenant_id IS DISTINCT FROM (
         SELECT stored.tenant_id FROM event_store AS stored
         WHERE stored.execution_id = needed.execution_id AND stored.version = needed.version
-          AND stored.execution_id >= $6::text AND stored.execution_id <= $7::text)
-), allowed AS MATERIALIZED (
-    SELECT WHERE (SELECT count(*) FROM held) = cardinality($1) AND NOT EXISTS (SELECT FROM gap)
+          AND stored.execution_id >= ?::text AND stored.execution_id <= ?::text)
+)"""
+_ALLOWED = """, allowed AS MATERIALIZED (
+    SELECT WHERE (SELECT count(*) FROM held) = ?::bigint{no_gap}
 )"""
 _LISTED = """, listed AS (
     INSERT INTO executions (id, tenant_id, workflow_id, workflow_name, workflow_version, status, shard, trace_id,
                             started_at_ms, ended_at_ms)
-    SELECT * FROM unnest($15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[],
-                         $21::smallint[], $22::text[], $23::bigint[], $24::bigint[])
+    SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::text[], ?::text[], ?::text[],
+                         ?::smallint[], ?::text[], ?::bigint[], ?::bigint[])
     WHERE EXISTS (SELECT FROM allowed)
     ON CONFLICT (id) DO UPDATE SET status = excluded.status, ended_at_ms = excluded.ended_at_ms
 )"""
 _KEPT = """, kept AS (
     INSERT INTO execution_snapshots (execution_id, tenant_id, version, format, state)
-    SELECT * FROM unnest($25::text[], $26::text[], $27::bigint[], $28::text[], $29::bytea[])
+    SELECT * FROM unnest(?::text[], ?::text[], ?::bigint[], ?::text[], ?::bytea[])
     WHERE EXISTS (SELECT FROM allowed)
     ON CONFLICT (execution_id) DO UPDATE
     SET version = excluded.version, format = excluded.format, state = excluded.state
 )"""
 _ADDED = """
 INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data, created_at_ms, epoch)
-SELECT * FROM unnest($8::text[], $9::text[], $10::bigint[], $11::text[], $12::json[], $13::bigint[], $14::integer[])
+SELECT * FROM unnest(?::text[], ?::text[], ?::bigint[], ?::text[], ?::json[], ?::bigint[], ?::integer[])
 WHERE EXISTS (SELECT FROM allowed)
 """
-# Most batches neither begin nor end an execution: what they do not write should not cost them either.
-_POSTGRES = (_CHECKED + _ADDED, _CHECKED + _LISTED + _ADDED, _CHECKED + _LISTED + _KEPT + _ADDED)
 
 
-async def write_postgres(driver: Any, rows: Rows) -> int:
-    """How many events were written: all of them, or none where a lease or a predecessor is missing."""
-    needed = _columns(rows.predecessors, 3)
-    values = [
-        list(rows.epochs),
-        list(rows.epochs.values()),
-        *needed,
-        min(needed[1], default=""),
-        max(needed[1], default=""),
-        *_columns(rows.events, 7),
-    ]
-    kind = 0
-    if rows.executions or rows.snapshots:
-        kind = 1
-        values += _columns(rows.executions, 10)
-    if rows.snapshots:
-        kind = 2
-        values += _columns(rows.snapshots, 5)
-    answer: str = await driver.execute(_POSTGRES[kind], *values)
-    return int(answer.rpartition(" ")[2])
+@cache
+def _statement(gap: bool, listed: bool, kept: bool) -> str:
+    """What a batch does not write, or need not ask, should not cost it either."""
+    allowed = _ALLOWED.format(no_gap=" AND NOT EXISTS (SELECT FROM gap)" if gap else "")
+    parts = (_HELD, _GAP * gap, allowed, _LISTED * listed, _KEPT * kept, _ADDED)
+    numbers = count(1)
+    return re.sub(r"\?", lambda _: f"${next(numbers)}", "".join(parts))
 
 
-def _columns(rows: list[tuple[Any, ...]], width: int) -> list[tuple[Any, ...]]:
-    return list(zip(*rows, strict=True)) or [()] * width
+async def write_postgres(driver: Any, rows: Rows) -> bool:
+    """False, and nothing is written, where a lease or a predecessor is missing."""
+    values: list[Any] = [list(rows.epochs), list(rows.epochs.values())]
+    if rows.predecessors:
+        needed = _columns(rows.predecessors)
+        values += [*needed, min(needed[1]), max(needed[1])]
+    values.append(len(rows.epochs))
+    for table in (rows.executions, rows.snapshots, rows.events):
+        values += _columns(table)
+    statement = _statement(bool(rows.predecessors), bool(rows.executions), bool(rows.snapshots))
+    answer: str = await driver.execute(statement, *values)
+    if answer.endswith(" 0"):
+        return False
+    rows.learned()
+    return True
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return list(zip(*rows, strict=True))
 
 
 # SQLite: one visit to the writer's thread, and plain inserts, which are its fastest; what must exist is asked at once.
@@ -182,26 +213,35 @@ ON CONFLICT (execution_id) DO UPDATE SET version = excluded.version, format = ex
 """
 
 
-def write_sqlite(connection: sqlite3.Connection, rows: Rows) -> int:
-    """How many events were written: all of them, or none where a lease or a predecessor is missing."""
+def write_sqlite(connection: sqlite3.Connection, rows: Rows) -> bool:
+    """False, and nothing is written, where a lease or a predecessor is missing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         if not _allowed(connection, rows):
-            return 0
-        written = connection.executemany(_SQLITE_EVENTS, rows.events).rowcount
+            return False
+        connection.executemany(_SQLITE_EVENTS, rows.events)
         if rows.executions:
             connection.executemany(_SQLITE_EXECUTIONS, rows.executions)
         if rows.snapshots:
             connection.executemany(_SQLITE_SNAPSHOTS, rows.snapshots)
         connection.execute("COMMIT")
-        return written
+        rows.learned()
+        return True
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
+def _leases(connection: sqlite3.Connection, known: Written) -> dict[int, int]:
+    """As they are in this transaction; read anew only when another connection has changed anything since."""
+    (changes,) = connection.execute("PRAGMA data_version").fetchone()
+    if known.leases is None or known.leases[0] != changes:
+        known.leases = changes, dict(connection.execute(_SQLITE_LEASES))
+    return known.leases[1]
+
+
 def _allowed(connection: sqlite3.Connection, rows: Rows) -> bool:
-    if not rows.epochs.items() <= dict(connection.execute(_SQLITE_LEASES)).items():
+    if not rows.epochs.items() <= _leases(connection, rows.known).items():
         return False
     if not rows.predecessors:
         return True

@@ -11,8 +11,9 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import asyncpg
 import msgspec
@@ -35,9 +36,12 @@ from agentflow.limits import (
 from agentflow.ports import StorageUnavailable
 from control_plane.storage.address import Address, BadDatabaseAddress, PostgresAddress, SqliteAddress, parse_address
 from control_plane.storage.faults import opening, translated
+from control_plane.storage.postgres_writer import PostgresWriter
 from control_plane.storage.roles import ACT_FOR, SYSTEM_ROLE, TENANT_ROLE, named, take_on
 from control_plane.storage.sqlite_writer import SqliteWriter
+from control_plane.storage.written import Written
 
+_T = TypeVar("_T")
 EngineName = Literal["sqlite", "postgresql"]
 
 # What must hold for a committed event to survive a power cut: each setting and its safe values.
@@ -78,15 +82,14 @@ class _Pools(msgspec.Struct, frozen=True):
     system_writers: AsyncEngine
     logins: AsyncEngine  # as whoever logs in, before any role is taken on
     owners: AsyncEngine
-    appender: SqliteWriter | None = None
+    appender: SqliteWriter | PostgresWriter
 
     async def dispose(self) -> None:
         for field in self.__struct_fields__:
             pool = getattr(self, field)
             if isinstance(pool, AsyncEngine):
                 await pool.dispose()
-        if self.appender is not None:
-            await self.appender.close()
+        await self.appender.close()
 
 
 class Database:
@@ -129,22 +132,30 @@ class Database:
         async with translated(), self._turn, self._pools.owners.begin() as connection:
             yield connection
 
+    @property
+    def appending(self) -> bool:
+        return self._pools.appender.busy
+
+    @property
+    def written(self) -> Written:
+        """What appends have committed through the connection that they use now."""
+        return self._pools.appender.written
+
     async def append(
         self,
         *,
-        postgresql: Callable[[Any], Awaitable[int]],
-        sqlite: Callable[[sqlite3.Connection], int],
-    ) -> int:
+        postgresql: Callable[[Any, Written], Awaitable[_T]],
+        sqlite: Callable[[sqlite3.Connection, Written], _T],
+    ) -> _T:
         """A transaction of the system's own, by the fastest way each driver has: asyncpg itself, or SQLite's thread.
 
         Whichever is called leaves no transaction open.
         """
         async with translated():
-            if self._pools.appender is not None:
-                async with self._turn:
-                    return await self._pools.appender.visit(sqlite)
-            async with self._pools.system_writers.connect() as connection:
-                return await postgresql((await connection.get_raw_connection()).driver_connection)
+            if isinstance(self._pools.appender, PostgresWriter):
+                return await self._pools.appender.visit(postgresql)
+            async with self._turn:
+                return await self._pools.appender.visit(sqlite)
 
     async def answers(self) -> bool:
         """Whether it can be asked right now."""
@@ -268,31 +279,33 @@ def _postgres(address: PostgresAddress, owner: Address) -> _Pools:
         system_writers=_postgres_pool(address, DATABASE_WRITERS_MAX, SYSTEM_ROLE, one_plan),
         logins=logins,
         owners=logins if owner == address else _postgres_pool(owner, 1),
+        appender=PostgresWriter(partial(_connected, address, SYSTEM_ROLE, one_plan)),
     )
 
 
-def _postgres_pool(address: PostgresAddress, size: int, role: str = "", on_connect: str = "") -> AsyncEngine:
-    async def connect() -> Any:
-        # asyncpg reads the address itself, so everything libpq users write (sslmode, several hosts, sockets) works.
-        connection = await asyncpg.connect(
-            address.dsn,
-            timeout=DATABASE_CONNECT_S,
-            command_timeout=DATABASE_ANSWER_S,
-            server_settings={"application_name": "agentflow"},
-        )
-        try:
-            if on_connect:
-                await connection.execute(on_connect)
-            if role:
-                await take_on(connection, role, address.shown)
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
+async def _connected(address: PostgresAddress, role: str = "", on_connect: str = "") -> Any:
+    # asyncpg reads the address itself, so everything libpq users write (sslmode, several hosts, sockets) works.
+    connection = await asyncpg.connect(
+        address.dsn,
+        timeout=DATABASE_CONNECT_S,
+        command_timeout=DATABASE_ANSWER_S,
+        server_settings={"application_name": "agentflow"},
+    )
+    try:
+        if on_connect:
+            await connection.execute(on_connect)
+        if role:
+            await take_on(connection, role, address.shown)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
 
+
+def _postgres_pool(address: PostgresAddress, size: int, role: str = "", on_connect: str = "") -> AsyncEngine:
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=connect,
+        async_creator=partial(_connected, address, role, on_connect),
         pool_size=size,
         **_SHARED,
     )

@@ -5,7 +5,7 @@ follow; what should happen next is decided in `agentflow.execution`.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import groupby
 from operator import itemgetter
@@ -26,6 +26,7 @@ from control_plane.storage.database import Database
 from control_plane.storage.sealing import PLAIN, FieldSeal
 from control_plane.storage.state_snapshots import FORMAT, unpacked
 from control_plane.storage.tables import event_store, execution_snapshots, executions, shard_leases
+from control_plane.storage.written import Written
 
 _DATA = cast(event_store.c.event_data, Text)  # decoded once, into events
 
@@ -39,24 +40,31 @@ class SqlEventStore:
         self._snapshot_every = snapshot_every
 
     async def append(self, batch: Sequence[NewEvents], epochs: Mapping[int, int]) -> None:
-        rows = rows_of(batch, epochs, snapshot_every=self._snapshot_every, seal=self._seal)
-        if rows.events and not await self._written(rows):
-            raise await self._refusal(batch, rows)
+        """Whoever finds another batch being written makes its rows meanwhile, for the same connection."""
+        ready = self._rows(batch, epochs, self._database.written) if self._database.appending else None
 
-    async def _written(self, rows: Rows) -> bool:
+        def rows(known: Written) -> Rows:
+            return ready if ready is not None and ready.known is known else self._rows(batch, epochs, known)
+
+        if any(new.events for new in batch) and not await self._written(rows):
+            raise await self._refusal(batch, epochs)
+
+    def _rows(self, batch: Sequence[NewEvents], epochs: Mapping[int, int], known: Written) -> Rows:
+        return rows_of(batch, epochs, snapshot_every=self._snapshot_every, seal=self._seal, known=known)
+
+    async def _written(self, rows: Callable[[Written], Rows]) -> bool:
         """False where the batch does not follow what is stored; then nothing of it is."""
         try:
-            written = await self._database.append(
-                postgresql=lambda driver: write_postgres(driver, rows),
-                sqlite=lambda connection: write_sqlite(connection, rows),
+            return await self._database.append(
+                postgresql=lambda driver, known: write_postgres(driver, rows(known)),
+                sqlite=lambda connection, known: write_sqlite(connection, rows(known)),
             )
         except StorageUnavailable as error:
             if isinstance(error.__cause__, sqlite3.IntegrityError | asyncpg.UniqueViolationError):
                 return False
             raise
-        return written == len(rows.events)
 
-    async def _refusal(self, batch: Sequence[NewEvents], rows: Rows) -> ShardLost | VersionConflict:
+    async def _refusal(self, batch: Sequence[NewEvents], epochs: Mapping[int, int]) -> ShardLost | VersionConflict:
         """Find out what was refused, and why. Only a lost race pays for these queries."""
         first: dict[ExecutionId, NewEvents] = {}
         for new in batch:
@@ -66,10 +74,11 @@ class SqlEventStore:
             .where(event_store.c.execution_id.in_(first))
             .group_by(event_store.c.execution_id)
         )
-        leases = select(shard_leases.c.shard, shard_leases.c.epoch).where(shard_leases.c.shard.in_(rows.epochs))
+        needed = {new.shard: epochs[new.shard] for new in batch}
+        leases = select(shard_leases.c.shard, shard_leases.c.epoch).where(shard_leases.c.shard.in_(needed))
         async with self._database.system_read() as connection:
             current = {row.shard: row.epoch for row in await connection.execute(leases)}
-            lost = [shard for shard, epoch in rows.epochs.items() if current.get(shard) != epoch]
+            lost = [shard for shard, epoch in sorted(needed.items()) if current.get(shard) != epoch]
             if lost:
                 return ShardLost(lost)
             stored = {row.execution_id: row.version for row in await connection.execute(newest)}
