@@ -7,6 +7,7 @@ makes one and passes it on; parsing and sharding are pure.
 import hashlib
 import secrets
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NewType
 
 TenantId = NewType("TenantId", str)
@@ -22,6 +23,8 @@ DEFAULT_TENANT = TenantId("default")
 
 # Crockford's base 32 leaves out I, L, O and U, which people misread.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
+_SHIFTS = range(120, -1, -10)
 _TIME_BITS = 48
 _CHANCE_BITS = 80
 
@@ -33,11 +36,14 @@ class UlidSource:
         self._now_ms = now_ms
         self._chance = chance
         self._last = -1
+        self._last_ms = -1
 
     def ulid(self) -> str:
-        fresh = (self._now_ms() << _CHANCE_BITS) | self._chance(_CHANCE_BITS)
-        # Adding one keeps order inside a millisecond; a carry into the time bits is still a later id.
-        self._last = fresh if fresh > self._last else self._last + 1
+        now_ms = self._now_ms()
+        # Adding one keeps order inside a millisecond, as the specification has it; a carry into the time bits is still
+        # a later id. Chance is asked for once a millisecond: it comes from the kernel.
+        self._last = now_ms << _CHANCE_BITS | self._chance(_CHANCE_BITS) if now_ms > self._last_ms else self._last + 1
+        self._last_ms = max(self._last_ms, now_ms)
         return encode_ulid(self._last)
 
     def execution(self) -> ExecutionId:
@@ -70,7 +76,7 @@ def derived_execution(at_ms: int, of: str) -> ExecutionId:
 def encode_ulid(value: int) -> str:
     if not 0 <= value < 1 << (_TIME_BITS + _CHANCE_BITS):
         raise ValueError("a ULID has 128 bits")
-    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
 
 
 def decode_ulid(text: str) -> int:
@@ -85,6 +91,7 @@ def decode_ulid(text: str) -> int:
     return value
 
 
+@lru_cache(maxsize=4096)
 def shard_of(execution: ExecutionId, shards: int) -> int:
     """The shard that owns an execution. A hash, so that ids made in one millisecond still spread."""
     return int.from_bytes(hashlib.blake2b(execution.encode(), digest_size=8).digest()) % shards

@@ -161,8 +161,8 @@ class Mailbox:
 
     def _delivered(self, delivery: Delivery) -> None:
         try:
-            request = msgspec.convert(delivery.message.payload, StepRequest)
-        except msgspec.ValidationError as error:
+            request = delivery.message.read(StepRequest)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             # Nobody can be told, and it will never read better: keeping it would only bring it back for ever.
             log.warning("step.unreadable", agent=self.name, message=delivery.message.id, reason=str(error))
             delivery.ack()

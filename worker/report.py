@@ -7,7 +7,7 @@ import msgspec
 from agentflow import limits
 from agentflow.canonical import NotCanonical
 from agentflow.contracts.claims import Claim, Claimed
-from agentflow.contracts.message import Message, seal
+from agentflow.contracts.message import Message, payload_of, seal
 from agentflow.contracts.step import StepFault, StepRequest, StepResult
 from agentflow.ids import AgentName, MessageId, WorkerId
 
@@ -62,6 +62,7 @@ def _sealed(
     agent: AgentName,
     worker: WorkerId,
 ) -> Message:
+    claim = ending.claim
     result = StepResult(
         execution_id=request.execution_id,
         path=request.path,
@@ -69,15 +70,14 @@ def _sealed(
         worker=worker,
         started_at_ms=ending.started_at_ms,
         finished_at_ms=ending.finished_at_ms,
+        output=output,
         fault=fault,
+        claims=(Claimed((), claim.ref.sha256, claim.ref.bytes),) if claim is not None and fault is None else (),
     )
-    payload: dict[str, Any] = msgspec.to_builtins(result)
-    # Past `to_builtins`, which would quietly turn what is not JSON (dates, sets, bytes) into something that is.
-    payload["output"] = output
-    del payload["claims"]
-    if ending.claim is not None and fault is None:
-        ref = ending.claim.ref
-        payload["claims"] = msgspec.to_builtins([Claimed((), ref.sha256, ref.bytes)])
+    payload = payload_of(result, output)
+    if isinstance(payload, dict):
+        # Past `payload_of`, which would quietly turn what is not JSON (dates, sets, bytes) into something that is.
+        payload["output"] = output
     return seal(
         id=id,
         trace_id=asked.trace_id,

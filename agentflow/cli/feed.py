@@ -3,7 +3,7 @@
 Pure apart from printing: what arrives is decoded here and nowhere else in the CLI.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.durations import duration
 from agentflow.cli.progress import StepLines, event_from_feed, print_line
@@ -24,8 +24,9 @@ class ExecutionLog:
         self._started_at_ms: dict[str, int] = {}
 
     def show(self, message: Message) -> None:
-        execution, workflow = message.payload["execution_id"], message.payload["workflow"]
-        for given in message.payload["events"]:
+        told = message.read(dict[str, Any])
+        execution, workflow = told["execution_id"], told["workflow"]
+        for given in told["events"]:
             event = event_from_feed(given)
             if event is not None:
                 self._show_event(execution, f"{rfc3339(event.at_ms)[11:19]} {workflow} {execution[-6:]}", event)

@@ -13,7 +13,7 @@ import structlog
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.claims import parted
-from agentflow.contracts.message import Kind, Message, seal
+from agentflow.contracts.message import Kind, Message, payload_of, seal
 from agentflow.contracts.step import CancelSteps, StepFault, StepRequest
 from agentflow.errors import Bug, Rejected
 from agentflow.execution.commands import CancelStep, DispatchStep
@@ -57,9 +57,7 @@ class Outbound:
         )
         dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
         try:
-            payload = msgspec.to_builtins(request)
-            if not claims:
-                del payload["claims"]
+            payload = payload_of(request, step_input)
             message = self._message(state, workflow, command.agent, "request", payload)
             return await self._publish(subjects.agent_in(command.agent), message, dedup_id)
         except Rejected as error:
@@ -95,7 +93,7 @@ class Outbound:
             _log.warning("feed.skipped", execution=state.execution, reason=error.message)
 
     def _message(
-        self, state: ExecutionState, workflow: WorkflowRef, to: str, kind: Kind, payload: dict[str, Any]
+        self, state: ExecutionState, workflow: WorkflowRef, to: str, kind: Kind, payload: msgspec.Raw | dict[str, Any]
     ) -> Message:
         message_id = self._ids.message()
         return seal(

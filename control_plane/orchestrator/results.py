@@ -26,9 +26,9 @@ class Results:
 
     def receive(self, delivery: Delivery) -> None:
         try:
-            result = msgspec.convert(delivery.message.payload, StepResult)
+            result = delivery.message.read(StepResult)
             output = joined(result.output, result.claims)
-        except (msgspec.ValidationError, LookupError, TypeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError) as error:
             _log.error("result.refused", message=delivery.message.id, sender=delivery.message.sender, reason=str(error))
             delivery.ack()  # it will not become readable by coming again
             return

@@ -223,7 +223,7 @@ class MessageBusContract:
         seen: list[tuple[int, int]] = []
 
         def fail_at_first(delivery: Delivery) -> None:
-            seen.append((delivery.message.payload["number"], delivery.deliveries))
+            seen.append((delivery.message.read(dict)["number"], delivery.deliveries))
             if seen[-1] == (0, 1):
                 raise RuntimeError("not today")
             delivery.ack()
@@ -288,7 +288,7 @@ class MessageBusContract:
         first = await anext(numbers)
         await numbers.aclose()  # type: ignore[attr-defined]
 
-        assert first.payload.keys() == {"number"}
+        assert first.read(dict).keys() == {"number"}
         assert len([message async for message in bus.replay(subjects.AGENTS)]) == 300
 
     async def test_replay_of_a_stream_that_does_not_exist_says_so(self, bus: MessageBus) -> None:
@@ -404,7 +404,7 @@ class TestJetStreamBus(MessageBusContract):
     async def test_a_tampered_message_is_refused_and_does_not_hold_up_those_behind_it(
         self, bus: MessageBus, nats: NatsServer
     ) -> None:
-        forged = msgspec.structs.replace(a_message({"amount": 1}), payload={"amount": 1_000_000})
+        forged = msgspec.structs.replace(a_message({"amount": 1}), payload=msgspec.Raw(b'{"amount":1000000}'))
         async with raw_client(nats) as raw:
             await raw.jetstream().publish(INBOX, encode(forged))
             await raw.jetstream().publish(INBOX, b"not even JSON")

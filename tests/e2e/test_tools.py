@@ -51,7 +51,7 @@ async def push(http, noun: str, text: str) -> httpx.Response:
 
 async def records(platform) -> list[ToolCallRecord]:
     async with jetstream(platform.nats_url, name="test", replicas=1) as bus:
-        payloads = [message.payload async for message in bus.replay(subjects.AUDIT)]
+        payloads = [message.read(dict) async for message in bus.replay(subjects.AUDIT)]
     return [msgspec.convert(each, ToolCallRecord) for each in payloads if each.get("kind") == "tool_call.v1"]
 
 

@@ -35,7 +35,7 @@ async def test_a_stalled_consumer_is_noticed_made_anew_and_reported_and_what_was
     heard = []
 
     def take(delivery):
-        heard.append(delivery.message.payload["n"])
+        heard.append(delivery.message.read(dict)["n"])
         delivery.ack()
 
     async with jetstream(nats.url, name="test", stall_after_s=1.0) as bus:

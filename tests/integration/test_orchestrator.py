@@ -155,7 +155,7 @@ class Worker:
         task.add_done_callback(self.tasks.discard)
 
     async def _answer(self, delivery: Delivery) -> None:
-        request = msgspec.convert(delivery.message.payload, StepRequest)
+        request = delivery.message.read(StepRequest)
         self.ran.append(request)
         result = StepResult(
             request.execution_id, request.path, request.attempt, WorkerId("wrk_test"), 1, 2, request.input

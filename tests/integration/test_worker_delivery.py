@@ -80,7 +80,7 @@ def open_mailbox(bus, ids):
 @pytest.fixture
 def results(bus):
     async def read() -> list[StepResult]:
-        return [msgspec.convert(message.payload, StepResult) async for message in bus.replay(subjects.MESSAGES)]
+        return [message.read(StepResult) async for message in bus.replay(subjects.MESSAGES)]
 
     return read
 

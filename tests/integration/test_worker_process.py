@@ -138,7 +138,7 @@ def send(bus):
 @pytest.fixture
 def results(bus):
     async def read() -> dict[str, StepResult]:
-        found = [msgspec.convert(message.payload, StepResult) async for message in bus.replay(subjects.MESSAGES)]
+        found = [message.read(StepResult) async for message in bus.replay(subjects.MESSAGES)]
         assert len({result.path for result in found}) == len(found)
         return {result.path: result for result in found}
 

@@ -1,5 +1,9 @@
+import hashlib
+import json
+
 import msgspec
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +57,29 @@ def test_a_change_to_any_field_breaks_the_seal(field):
 
     with pytest.raises(TamperedMessage):
         decode(msgspec.json.encode(wire))
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53) + 1, 2**53 - 1)
+values = st.recursive(st.none() | st.text() | numbers, st.lists, max_leaves=5)
+
+
+@given(st.dictionaries(st.text(), values))
+def test_a_payload_arrives_as_it_was_sent_and_is_hashed_in_its_canonical_form(payload):
+    message = a_message(payload=payload)
+    wire = msgspec.json.decode(encode(message))
+    arrived = decode(encode(message)).read(dict)
+    sealed = wire.pop("envelope_hash")
+
+    assert arrived == payload
+    assert [type(value) for value in arrived.values()] == [type(value) for value in payload.values()]
+    assert sealed == message.envelope_hash == hashlib.sha256(rfc8785.dumps(wire)).hexdigest()
+
+
+def test_a_message_in_another_order_and_spacing_is_read_all_the_same():
+    message = a_message(payload={"n": 1, "x": 1.0})
+    wire = msgspec.json.decode(encode(message))
+
+    assert decode(json.dumps(dict(reversed(wire.items())), indent=2).encode()).id == message.id
 
 
 @given(st.binary(max_size=200))

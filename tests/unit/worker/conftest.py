@@ -74,7 +74,7 @@ class MemoryBus:
 
     @property
     def results(self) -> list[StepResult]:
-        return [msgspec.convert(message.payload, StepResult) for _, message, _ in self.published]
+        return [message.read(StepResult) for _, message, _ in self.published]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 import asyncio
 import threading
 
-import msgspec
 import pytest
 
 from agentflow.contracts.step import StepRequest
@@ -13,7 +12,7 @@ from worker.outcome import StepFailed
 
 @pytest.fixture
 def request_(asked):
-    return msgspec.convert(asked(input={"n": 2}).payload, StepRequest)
+    return asked(input={"n": 2}).read(StepRequest)
 
 
 CONTEXT = StepContext("exec_1", "classify", 1, "key", 0)

@@ -29,7 +29,7 @@ def carried(asked):
         plain, found = parted(given)
         message = asked(input=plain, claims=tuple(found))
         message = msgspec.structs.replace(message, metadata={**message.metadata, "tenant_id": "acme"})
-        return msgspec.convert(message.payload, StepRequest), message
+        return message.read(StepRequest), message
 
     return make
 

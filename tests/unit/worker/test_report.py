@@ -1,6 +1,5 @@
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 
 from agentflow import limits
@@ -16,12 +15,12 @@ def reported(asked, ids):
         message = report(
             id=ids.message(),
             asked=question,
-            request=msgspec.convert(question.payload, StepRequest),
+            request=question.read(StepRequest),
             ending=Ending(10, 25, output, fault),
             agent="classifier",
             worker="wrk_1",
         )
-        return question, message, msgspec.convert(message.payload, StepResult)
+        return question, message, message.read(StepResult)
 
     return make
 
@@ -89,8 +88,8 @@ def test_an_output_above_the_limit_becomes_a_fault_and_one_at_the_limit_does_not
 
 
 def test_the_same_attempt_always_has_the_same_dedup_id_and_the_next_one_another(asked):
-    first = msgspec.convert(asked().payload, StepRequest)
-    second = msgspec.convert(asked(attempt=2).payload, StepRequest)
+    first = asked().read(StepRequest)
+    second = asked(attempt=2).read(StepRequest)
 
     assert dedup_id(first) == "exec_1/classify#1/result"
     assert dedup_id(second) != dedup_id(first)
