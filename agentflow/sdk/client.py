@@ -39,6 +39,7 @@ _FIRST_ERROR = 400
 
 _TEST_S = 120.0  # a tool that is tried out may take this long
 _ANSWER_S = 30.0  # how long an answer may take beyond the wait that was asked for
+_IDLE_S = 3.0  # a connection unused for longer is not used again: servers close theirs after 5 s, perhaps just now
 _FOLLOW_WAIT_S = 20.0  # one long poll; short enough for proxies that cut idle requests at 30 s
 _BACK_OFF_S = (0.1, 2.0)  # first and longest pause between attempts to reach a control plane that is away
 
@@ -54,7 +55,8 @@ class Client:
     async def __aenter__(self) -> Self:
         # As many at once as the caller wants. Proxies of the environment are not asked: they are for the outside, and
         # must not stand between us and a loopback address.
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         return self
 
     async def __aexit__(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentflow.settings import inherited_environment
@@ -206,5 +207,6 @@ async def test_an_agents_state_moves_to_the_worker_that_lives(workers_world):
 
 async def is_listed(here, agent):
     """Whether the control plane has heard that this agent is busy, and so knows what would be lost."""
-    response = await here.client._http.get("/agents")
-    return any(each["name"] == agent and each["running"] for each in response.json()["items"])
+    answer = await here.client._send("GET", "/agents")
+    listed = msgspec.json.decode(answer.content)["items"]
+    return any(each["name"] == agent and each["running"] for each in listed)
