@@ -24,6 +24,7 @@ from control_plane.registry.executions import ExecutionSummary
 from control_plane.registry.schemas import compile_schema, input_problems
 from control_plane.registry.tools import RegisteredTool, ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
+from control_plane.schedules.book import ScheduleBook
 
 
 class ExecutionQueries(Protocol):
@@ -100,6 +101,7 @@ class ControlPlane:
     new_request_id: Callable[[], str]
     now_ms: Callable[[], int]
     request_keys: RequestKeys
+    schedules: ScheduleBook
 
     async def execute(
         self,
@@ -139,11 +141,33 @@ class ControlPlane:
     async def _reserved(self, tenant: TenantId, key: str, reference: str, input: Any, how: StartOptions) -> ExecutionId:
         """The id for a keyed start, fixed before anything begins: whoever is first, or comes again, starts that one."""
         body = {"workflow": reference, "input": input, **({"priority": how.priority} if how.priority else {})}
+        return await self._id_for(tenant, "execute", key, body)
+
+    async def _id_for(self, tenant: TenantId, operation: str, key: str, body: Any) -> ExecutionId:
         wanted = Reservation(sha256_hex(body), self.orchestrator.new_id())
-        reserved = await self.request_keys.reserve(tenant, "execute", key, wanted)
+        reserved = await self.request_keys.reserve(tenant, operation, key, wanted)
         if reserved.body_hash != wanted.body_hash:
             raise KeyReused(key)
         return ExecutionId(reserved.resource)
+
+    async def check_start(self, tenant: TenantId, reference: str, input: Any) -> None:
+        """Raises what keeps an execution from being started, as things are now."""
+        ensure_canonical(input)
+        self.registry.check_input(await self.registry.find(tenant, reference), input)
+
+    async def start_reserved(self, tenant: TenantId, reference: str, input: Any, execution: ExecutionId) -> None:
+        """Start the one execution that a cause has; a second time it is only looked at."""
+        await self.execute(tenant, reference, input, reserved=execution)
+
+    async def trigger(self, tenant: TenantId, schedule: str, key: str | None) -> ExecutionId:
+        """Let a schedule fire by hand: once for a key."""
+        found = await self.schedules.find(tenant, schedule)
+        execution = self.orchestrator.new_id()
+        if key is not None:
+            execution = await self._id_for(tenant, "trigger", key, {"schedule": found.id})
+        await self.start_reserved(tenant, found.workflow, found.input, execution)
+        await self.schedules.fired_by_hand(tenant, schedule, execution)
+        return execution
 
     async def answer(self, tenant: TenantId, execution: ExecutionId, path: StepPath, answer: Any) -> ExecutionState:
         """Answer an open task of an execution, once the answer fits the task's form."""

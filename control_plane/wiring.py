@@ -24,6 +24,8 @@ from control_plane.registry.agents import LiveAgents
 from control_plane.registry.tool_questions import answer_definitions, tests_on
 from control_plane.registry.tools import ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
+from control_plane.schedules.book import ScheduleBook
+from control_plane.schedules.clockwork import Clockwork
 from control_plane.service import ControlPlane
 from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.agent_states import SqlAgentStates
@@ -35,6 +37,7 @@ from control_plane.storage.leases import SqlShardLeases, record_shards
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.request_keys import SqlRequestKeys
 from control_plane.storage.retention_schedule import retention_kept
+from control_plane.storage.schedules import SqlSchedules
 from control_plane.storage.sealing import FieldSeal
 from control_plane.storage.tools import SqlTools
 from control_plane.storage.workflows import SqlWorkflows
@@ -76,15 +79,6 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}
 
-        ownership = Ownership(
-            leases=SqlShardLeases(db),
-            bus=bus,
-            clock=clock,
-            replica=ids.server(),
-            shards=settings.shards,
-            lease_s=settings.lease_s,
-            alone=db.engine == "sqlite",
-        )
         orchestrator = Orchestrator(
             store=store,
             bus=bus,
@@ -94,33 +88,50 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             ids=ids,
             chance=random.random,
             shards=settings.shards,
-            ownership=ownership,
+            ownership=_ownership(settings, db, bus, clock, ids),
             resend_after_s=settings.resend_after_s,
             environment=allowed_environment(settings),
             claims=claims,
             room=SqlRoom(db, clock),
             tenant_max=lambda _: settings.tenant_executions_max or None,
         )
+        schedules = SqlSchedules(db)
+        plane = ControlPlane(
+            registry=registry,
+            tools=tools,
+            ask_worker=tests_on(bus),
+            orchestrator=orchestrator,
+            executions=SqlExecutions(db),
+            events=store,
+            agents=agents,
+            claims=claims,
+            parts_ready=parts_ready,
+            new_request_id=ids.ulid,
+            now_ms=clock.now_ms,
+            request_keys=SqlRequestKeys(db, clock),
+            schedules=ScheduleBook(schedules, bus=bus, clock=clock, new_id=ids.ulid),
+        )
+        clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)
         async with (
             days_made(db, clock),
             retention_kept(db, retention_job(settings, db, artifacts), clock),
             orchestrator.running(),
             care_for_lost_workers(agents, orchestrator, bus, clock),
+            clockwork.running(),
         ):
-            yield ControlPlane(
-                registry=registry,
-                tools=tools,
-                ask_worker=tests_on(bus),
-                orchestrator=orchestrator,
-                executions=SqlExecutions(db),
-                events=store,
-                agents=agents,
-                claims=claims,
-                parts_ready=parts_ready,
-                new_request_id=ids.ulid,
-                now_ms=clock.now_ms,
-                request_keys=SqlRequestKeys(db, clock),
-            )
+            yield plane
+
+
+def _ownership(settings: Settings, db: Database, bus: JetStreamBus, clock: SystemClock, ids: UlidSource) -> Ownership:
+    return Ownership(
+        leases=SqlShardLeases(db),
+        bus=bus,
+        clock=clock,
+        replica=ids.server(),
+        shards=settings.shards,
+        lease_s=settings.lease_s,
+        alone=db.engine == "sqlite",
+    )
 
 
 async def ask_release(bus: JetStreamBus, ref: StateRef) -> None:

@@ -12,6 +12,7 @@ from agentflow.cli import (
     doctor,
     orders,
     run,
+    schedules,
     services,
     storage,
     tools,
@@ -34,6 +35,7 @@ app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)
 app.add_typer(orders.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
+app.add_typer(schedules.app, name="schedule")
 app.add_typer(database.app, name="db")
 app.add_typer(tools.app, name="tool")
 app.command("validate")(validate.validate)

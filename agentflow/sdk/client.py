@@ -24,6 +24,8 @@ from agentflow.sdk.models import (
     ExecutionList,
     PushedTool,
     PushedWorkflow,
+    Schedule,
+    ScheduleList,
     StartedExecution,
     TestedTool,
     Tool,
@@ -141,6 +143,38 @@ class Client:
 
     async def execution(self, execution: str) -> Execution:
         return self._read(await self._send("GET", f"/executions/{_segment(execution)}"), Execution)
+
+    async def create_schedule(self, name: str, workflow: str, input: Any = None, **when: Any) -> Schedule:
+        """`when`: `cron` or `every`, and if wanted `timezone`, `overlap`, `catch_up`, `jitter`, `starts_at`, `ends_at`,
+        `offset`, `paused`. Creating the same again changes nothing."""
+        given = {key: value for key, value in when.items() if value is not None}
+        body = {"name": name, "workflow": workflow, "input": {} if input is None else input, **given}
+        response = await self._send(
+            "POST", "/schedules", content=msgspec.json.encode(body), headers={"Content-Type": "application/json"}
+        )
+        return self._read(response, Schedule)
+
+    async def schedules(self, *, limit: int | None = None) -> ScheduleList:
+        return self._read(await self._send("GET", "/schedules", params=_given(limit=limit)), ScheduleList)
+
+    async def schedule(self, name: str) -> Schedule:
+        return self._read(await self._send("GET", f"/schedules/{_segment(name)}"), Schedule)
+
+    async def pause_schedule(self, name: str) -> Schedule:
+        """Fire no more; what it has started goes on."""
+        return self._read(await self._send("POST", f"/schedules/{_segment(name)}/pause"), Schedule)
+
+    async def resume_schedule(self, name: str) -> Schedule:
+        return self._read(await self._send("POST", f"/schedules/{_segment(name)}/resume"), Schedule)
+
+    async def delete_schedule(self, name: str) -> None:
+        await self._send("DELETE", f"/schedules/{_segment(name)}")
+
+    async def trigger_schedule(self, name: str, *, key: str | None = None) -> str:
+        """Start an execution now, beside its moments; its id."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        response = await self._send("POST", f"/schedules/{_segment(name)}/trigger", headers=headers)
+        return self._read(response, _Triggered).execution_id
 
     async def pause(self, execution: str, *, reason: str = "") -> Execution:
         """Begin nothing new; what runs may end."""
@@ -275,6 +309,10 @@ class _Response(msgspec.Struct, frozen=True):
     path: str
     status: int
     content: bytes
+
+
+class _Triggered(msgspec.Struct, frozen=True):
+    execution_id: str
 
 
 def _segment(text: str) -> str:

@@ -148,6 +148,41 @@ class Execution(msgspec.Struct, frozen=True):
     outputs: dict[str, Any] = {}
 
 
+class ScheduleFire(msgspec.Struct, frozen=True):
+    at: str
+    outcome: str  # started, skipped or failed
+    execution: str | None = None
+    reason: str = ""
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    workflow: str
+    input: Any
+    status: str  # active, paused or over
+    timezone: str
+    overlap: str
+    created_at: str
+    cron: str | None = None
+    every: str | None = None
+    jitter: str = "0s"
+    catch_up: str = "0s"
+    starts_at: str | None = None
+    ends_at: str | None = None
+    next_at: str | None = None
+    last_at: str | None = None
+    fired: int = 0
+    skipped: int = 0
+    missed: int = 0
+    waiting: list[str] = []
+    recent: list[ScheduleFire] = []
+
+
+class ScheduleList(msgspec.Struct, frozen=True):
+    items: list[Schedule]
+
+
 class ExecutionEvent(msgspec.Struct, frozen=True):
     version: int
     type: str

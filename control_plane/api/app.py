@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from agentflow import limits
-from control_plane.api import agents, errors, executions, health, orders, tools, workflows
+from control_plane.api import agents, errors, executions, health, orders, schedules, tools, workflows
 from control_plane.api.guards import Guards
 from control_plane.api.shortcut import Shortcut
 from control_plane.service import ControlPlane
@@ -21,6 +21,6 @@ def create_api(control_plane: ControlPlane, version: str) -> FastAPI:
     errors.install(app)
     app.add_middleware(Shortcut)  # the first is the innermost: whoever takes it has passed every guard
     app.add_middleware(Guards, body_bytes_max=limits.REQUEST_BYTES_MAX)
-    for noun in (workflows, executions, orders, tools, agents, health):
+    for noun in (workflows, executions, orders, schedules, tools, agents, health):
         app.include_router(noun.router)
     return app

@@ -229,6 +229,10 @@ class Orchestrator:
         )  # fmt: skip
         return await self._routing.committed(tenant, execution, message, again=reserved is not None)
 
+    def owns(self, name: str) -> bool:
+        """Whether what goes by this name is ours to look after, among all replicas: by its shard."""
+        return shard_of(ExecutionId(name), self._shards) in self._ownership.epochs
+
     def new_id(self) -> ExecutionId:
         """An id whose shard is ours, so that a start never hops; any id while we have none."""
         execution = self._ids.execution()

@@ -21,7 +21,7 @@ COMMANDS = dict(leaves(get_command(main.app)))
 
 
 # What only gathers commands: their own help shows the examples.
-GROUPS = {"af", "af db", "af keys", "af retention", "af storage", "af tool", "af workflow"}
+GROUPS = {"af", "af db", "af keys", "af retention", "af schedule", "af storage", "af tool", "af workflow"}
 _ORDERS = ("answer", "cancel", "pause", "resume", "retry", "signal", "terminate", "vars")
 
 
@@ -46,6 +46,8 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af retention plan",
         "af retention run",
         "af run",
+        "af schedule",
+        *(f"af schedule {word}" for word in ("create", "delete", "list", "pause", "resume", "show", "trigger")),
         "af server",
         "af storage",
         "af storage report",
