@@ -219,6 +219,29 @@ def test_a_cycle_ends_when_its_bound_is_spent():
     )
 
     assert run.work().fault.code == "max_visits"
+    assert [path for path, _ in run.asked] == ["a", "a~2", "a~3"]
+
+
+def test_a_state_that_was_entered_too_often_is_no_error_to_be_routed():
+    run = Machine(
+        "initial_state: a\nfinal_states: [e]\nstates:\n"
+        "  a: {agent: x, max_visits: 2, on_error: b, transitions: [{condition: 'output.go', to: a}, {to: e}]}\n"
+        "  b: {agent: y, on_success: a}\n  e:\n",
+        agents={"x": lambda _: {"go": True}},
+    )
+
+    assert run.work().fault.code == "max_visits"
+    assert [path for path, _ in run.asked] == ["a", "a~2"], "what `on_error` leads to could come back for ever"
+
+
+def test_each_iteration_may_enter_a_state_as_often_as_the_one_before():
+    run = Machine(
+        "initial_state: l\nfinal_states: [l]\nstates:\n"
+        "  l:\n    loop:\n      max: 3\n      for: '${[1, 2, 3]}'\n      do:\n        initial_state: a\n"
+        "        final_states: [a]\n        states: {a: {agent: x, max_visits: 1}}\n",
+    )
+
+    assert run.work().status == "completed"
     assert len(run.asked) == 3
 
 

@@ -83,6 +83,26 @@ def test_a_variable_set_in_one_branch_is_noticed_by_a_guard_in_another_in_the_sa
     assert list(run.open) == ["tree/1/1/after"], "one more look is enough"
 
 
+def test_one_more_look_does_not_hear_the_same_outcome_again():
+    run = play("""
+        sequence:
+          - set: {n: 0}
+          - retry:
+              attempts: 3
+              do:
+                sequence:
+                  - set: {n: "${vars.n + 1}"}
+                  - timeout:
+                      after: 10s
+                      do: {selector: {memory: false, children: [{condition: "vars.n > 9"}, {action: {agent: long}}]}}
+    """)
+
+    run.ok("tree/1/0/1")
+
+    assert run.vars["n"] == 2, "the timer of the first attempt has not ended the second"
+    assert sorted(run.open) == ["tree/1/0/1", "tree/1/0/1/0/long"]
+
+
 def test_a_tree_that_goes_on_and_on_without_waiting_is_stopped(monkeypatch):
     monkeypatch.setattr(limits, "TREE_SLICES_MAX", 20)
     tree = """
