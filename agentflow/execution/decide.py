@@ -172,6 +172,7 @@ def _requested(draft: Draft, message: messages.Request) -> None:
                 _resume(draft, message.id)
                 if not draft.state.ended:
                     _time_reached(draft)
+                draft.notice()
         case messages.Cancel():
             if state.ending is None:
                 _cancel(draft, message)
@@ -180,6 +181,7 @@ def _requested(draft: Draft, message: messages.Request) -> None:
             draft.end(happened.ExecutionTerminated(now, message.id, reason))
         case messages.UpdateVars():
             draft.record(happened.VarsUpdated(now, message.id, message.vars))
+            draft.notice()
         case messages.RetryFailed():
             if state.status is Status.FAILED and state.broken is not None:
                 _retry(draft, message, state.broken)

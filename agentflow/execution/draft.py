@@ -22,6 +22,7 @@ from agentflow.execution.messages import Stamp
 from agentflow.execution.program import Intent, Intents, Outcome, Program, RunView
 from agentflow.execution.state import (
     ExecutionState,
+    Status,
     dispatch,
     key_of,
     newest_path,
@@ -79,6 +80,14 @@ class Draft:
         """Put outcomes to the program, and whatever becomes ready by its answers. While paused they are held."""
         if self.state.paused_at_ms is None:
             self._ready += answered
+            self._settle()
+
+    def notice(self) -> None:
+        """Let the program look at variables that somebody has changed."""
+        if self.state.status is not Status.RUNNING or self.state.ending is not None:
+            return
+        if isinstance(self.program, program.Attentive):
+            self._follow(self.program.noticed(self.view()))
             self._settle()
 
     def unwind(self, why: StepFault) -> None:

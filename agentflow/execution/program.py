@@ -143,6 +143,16 @@ class Program(Protocol):
 
 
 @runtime_checkable
+class Attentive(Protocol):
+    """A program that may answer to a change of the run's variables from outside, though nothing it waits for ended.
+
+    Asked after the change, and once more when a paused run goes on. An empty answer means that nothing follows.
+    """
+
+    def noticed(self, run: RunView) -> Intents: ...
+
+
+@runtime_checkable
 class Compensating(Protocol):
     """A program that undoes its work when the run is cancelled or out of time.
 

@@ -88,6 +88,17 @@ class NotBegun(Conflict):
         )
 
 
+class TooManySignals(Conflict):
+    code = "AF1222"
+
+    def __init__(self, execution: str, name: str) -> None:
+        kept = f"{limits.SIGNALS_KEPT_MAX} signals that nobody waited for yet"
+        super().__init__(
+            f"Execution {execution} keeps {kept}: `{name}` was not taken.",
+            hint="Send it again once the workflow has waited for some of them, or correct the name that is sent.",
+        )
+
+
 def queue_for(not_before_ms: int | None, workflow_max: int | None, *, of_tenant: bool) -> Queued | None:
     if not_before_ms is None and workflow_max is None and not of_tenant:
         return None
@@ -283,7 +294,10 @@ class Orchestrator:
             raise NotBegun(execution)
         elif state.ended and not (isinstance(message, messages.UpdateVars) and state.status is Status.FAILED):
             raise ExecutionEnded(execution, state.status)
-        return await self._routing.committed(tenant, execution, message)
+        after = await self._routing.committed(tenant, execution, message)
+        if isinstance(message, messages.Signal) and not after.ended and message.id not in after.seen:
+            raise TooManySignals(execution, message.name)
+        return after
 
     async def _sweep(self) -> None:
         while True:

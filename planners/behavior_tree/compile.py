@@ -25,7 +25,7 @@ from agentflow.workflow.tree_rules import step_names, tree_problems
 from planners.behavior_tree.choice import ConditionalSelector
 from planners.behavior_tree.condition import Condition, SetVars
 from planners.behavior_tree.guard import Guard
-from planners.behavior_tree.leaves import Action, Human, Leaf, Signal, Subworkflow, Wait
+from planners.behavior_tree.leaves import Action, Human, Signal, Subworkflow, Wait
 from planners.behavior_tree.loops import Repeat, Retry
 from planners.behavior_tree.node import Node
 from planners.behavior_tree.ordered import Ordered, yielders
@@ -135,9 +135,9 @@ class _Builder:
         """A tree or a subtree: its steps see each other and no one else's."""
         names = step_names(root)
         steps = {
-            names[node.path]: shape_of(node.part.output)
+            names[node.path]: shape_of(getattr(node.part, "output", None))
             for node in root.walk()
-            if isinstance(node.part, written.Action)
+            if isinstance(node.part, written.Action) or (node.kind in written.STEPS and node.part.name is not None)
         }
         place = _Place(path, None, has_error=False, steps=steps, names=names, prefix=prefix, params=params)
         return self._node(root, place)[0]
@@ -200,9 +200,10 @@ class _Builder:
         ]
         success = {"all": len(children), "any": 1}.get(str(part.success)) or int(part.success)
         failure = len(children) - success + 1 if part.failure is None else part.failure
-        common = self._common(place, at, children) | {"can_yield": False}
+        common = self._common(place, at, children)
         starts = tuple(child.at for child in children)
-        return Parallel(**common, success=success, failure=failure, starts=starts), place.before
+        after = ANYTHING if common["can_yield"] else place.before
+        return Parallel(**common, success=success, failure=failure, starts=starts), after
 
     def _choice(self, node: TreeNode, place: _Place) -> tuple[Node, Shape | None]:
         at, part = self._count - 1, cast(written.ConditionalSelector, node.part)
@@ -255,17 +256,30 @@ class _Builder:
             case written.Wait():
                 until = None if part.until is None else self._template(part.until, node.place("until"), place)
                 return Wait(**common, for_ms=part.for_, until=until), place.before
-            case written.Signal():
-                made: Leaf = Signal(**common, signal=part.signal, vars=self._vars(node, part.vars, place))
-            case written.Human():
-                made = Human(**common, task=self._task(node, part, place), vars=self._vars(node, part.vars, place))
-            case written.Subworkflow():
-                given = self._template(part.input, node.place("input"), place)
-                vars_ = self._vars(node, part.vars, place)
-                made = Subworkflow(**common, workflow=part.workflow, version=part.version, input=given, vars=vars_)
+            case written.Signal() | written.Human() | written.Subworkflow():
+                return self._answered(node, part, place, common)
             case _:
                 raise Bug(f"There is no leaf of kind {node.kind}.")
-        return made, place.before
+
+    def _answered(
+        self,
+        node: TreeNode,
+        part: written.Signal | written.Human | written.Subworkflow,
+        place: _Place,
+        common: dict[str, Any],
+    ) -> tuple[Node, Shape | None]:
+        """A leaf that waits for somebody. With a name, what came is `steps.<name>.output`, and `output` after it."""
+        common |= {"can_yield": part.name is not None, "vars": self._vars(node, part.vars, place)}
+        common |= {"name": "" if part.name is None else place.prefix + part.name}
+        after = place.before if part.name is None else ANYTHING
+        match part:
+            case written.Signal():
+                return Signal(**common, signal=part.signal), after
+            case written.Human():
+                return Human(**common, task=self._task(node, part, place)), after
+            case written.Subworkflow():
+                given = self._template(part.input, node.place("input"), place)
+                return Subworkflow(**common, workflow=part.workflow, version=part.version, input=given), after
 
     def _task(self, node: TreeNode, part: written.Human, place: _Place) -> Template:
         said = part.model_dump(include={"title", "instructions", "assignees"})

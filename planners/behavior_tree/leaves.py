@@ -35,6 +35,15 @@ class Leaf(Node, frozen=True, kw_only=True):
     name: str = ""
     vars: Template | None = None
 
+    @property
+    def keeps_output(self) -> bool:
+        """Whether what came is the tree's to remember; the output of an action is kept with the run."""
+        return self.can_yield
+
+    @property
+    def output_key(self) -> str:
+        return f"{self.path}#output"
+
     def request(self, tick: Tick, setting: Setting) -> Ask | StepFault:
         """What it asks for, or why that cannot be made."""
         raise NotImplementedError
@@ -58,7 +67,11 @@ class Leaf(Node, frozen=True, kw_only=True):
                 fault = values
             else:
                 tick.set_vars(values)
-        return failed(self, tick, fault) if fault is not None else ended(self, tick, self._success())
+        if fault is not None:
+            return failed(self, tick, fault)
+        if self.keeps_output:
+            tick.put(self.output_key, [output])
+        return ended(self, tick, self._success())
 
     def recall(self, tick: Tick) -> Result:
         fault = own_fault(tick.value(self.path))
@@ -89,6 +102,10 @@ class Action(Leaf, frozen=True, kw_only=True):
     input: Template
     timeout_ms: int
     retry: Retry
+
+    @property
+    def keeps_output(self) -> bool:
+        return False
 
     def request(self, tick: Tick, setting: Setting) -> Ask | StepFault:
         given = self.input.render(tick.facts(setting))

@@ -6,11 +6,13 @@ started (a wide one starts over several ticks) and how many have ended each way.
 """
 
 from bisect import bisect_right
+from typing import Any
 
 from agentflow.contracts.step import StepFault
 from planners.behavior_tree.node import Node, ended, halt, visit
 from planners.behavior_tree.result import (
     FAILED,
+    JOINED,
     RUNNING,
     STILL_RUNNING,
     SUCCEEDED,
@@ -44,7 +46,7 @@ class Parallel(Node, frozen=True, kw_only=True):
     def recall(self, tick: Tick) -> Result:
         value = tick.value(self.path)
         if value == SUCCEEDED:
-            return SUCCESS
+            return self._success()
         return Result(FAILED, fault=_fault(self.children[value[1]].recall(tick).fault))
 
     def _go_on(self, tick: Tick, setting: Setting, started: int, succeeded: int, failures: int, last: int) -> Result:
@@ -62,7 +64,7 @@ class Parallel(Node, frozen=True, kw_only=True):
             fault = _fault(self.children[last].recall(tick).fault)
             return self._decided(tick, Result(FAILED, fault=fault), succeeded + failures, last)
         if succeeded >= self.success:
-            return self._decided(tick, SUCCESS, succeeded + failures)
+            return self._decided(tick, self._success(), succeeded + failures)
         tick.put(self.path, [RUNNING, started, succeeded, failures, last])
         return STILL_RUNNING
 
@@ -71,6 +73,19 @@ class Parallel(Node, frozen=True, kw_only=True):
             halt(child, tick)
         tick.uncut(self)
         return ended(self, tick, result, *more)
+
+    def yielded(self, tick: Tick) -> dict[str, Any]:
+        """The outputs of the children that succeeded, each by its name or its place."""
+        found = {}
+        for child in self.children:
+            if child.can_yield and tick.status(child.path) == SUCCEEDED:
+                yields = child.recall(tick).yields
+                if yields is not None:
+                    found[child.path.rpartition("/")[2]] = tick.output(yields)
+        return found
+
+    def _success(self) -> Result:
+        return Result(SUCCEEDED, f"{JOINED}{self.path}") if self.can_yield else SUCCESS
 
     def _concerned(self, tick: Tick, started: int) -> list[Node]:
         """The children to visit, in their order. Found by place: a wide parallel must not be walked for one step."""

@@ -20,10 +20,12 @@ from agentflow.execution.program import (
     RunView,
     StartTimer,
 )
+from planners.behavior_tree.leaves import Leaf
 from planners.behavior_tree.node import Node, halt, visit
+from planners.behavior_tree.parallel import Parallel
 from planners.behavior_tree.plan import tree_plan
 from planners.behavior_tree.result import FAILED, RUNNING, SUCCEEDED, Result, Setting
-from planners.behavior_tree.tick import Tick
+from planners.behavior_tree.tick import Tick, Yielding
 from planners.plan import Plan
 
 SLICE = "#slice"
@@ -37,12 +39,16 @@ class TreeProgram:
         self.root = root
         self._vars = dict(vars)
         self._nodes = {node.path: node for node in walk(root)}
+        kept = {
+            node.name: node.output_key for node in self._nodes.values() if isinstance(node, Leaf) and node.keeps_output
+        }  # fmt: skip
+        self._yielding = Yielding(kept, self._joined)
 
     def plan(self) -> Plan:
         return tree_plan(self.root)
 
     def begin(self, run: RunView) -> Intents:
-        tick = Tick(run, None, [])
+        tick = Tick(run, None, [], self._yielding)
         tick.set_vars({name: value for name, value in self._vars.items() if name not in run.vars})
         return self._ticked(tick)
 
@@ -51,14 +57,24 @@ class TreeProgram:
         if outcome.key == SLICE:
             if not places:
                 return ()
-            return self._ticked(Tick(run, outcome, places), slices)
+            return self._ticked(Tick(run, outcome, places, self._yielding), slices)
         node = self._nodes.get(outcome.key)
         if node is None:
             return ()
-        tick = Tick(run, outcome, [*places, node.at])
+        tick = Tick(run, outcome, [*places, node.at], self._yielding)
         if tick.status(node.path) != RUNNING:
             return ()  # a latecomer: nobody waits for it any more
         return self._ticked(tick, slices)
+
+    def noticed(self, run: RunView) -> Intents:
+        """Somebody changed the variables: conditions that are looked at again may have another answer."""
+        slices, places = _slices(run.memory)
+        tick = Tick(run, None, places, self._yielding)
+        return self._ticked(tick, slices) if self.root.looks and tick.status(self.root.path) == RUNNING else ()
+
+    def _joined(self, tick: Tick, path: str) -> dict[str, Any]:
+        node = self._nodes[path]
+        return node.yielded(tick) if isinstance(node, Parallel) else {}
 
     def _ticked(self, tick: Tick, slices: int = 0) -> Intents:
         result = visit(self.root, tick, _OUTSIDE)
@@ -109,5 +125,5 @@ def _slices(memory: Mapping[str, Any]) -> tuple[int, list[int]]:
 
 def _ending(tick: Tick, result: Result) -> Finish | Fail:
     if result.status == SUCCEEDED:
-        return Finish(None if result.yields is None else tick.run.outputs.get(result.yields))
+        return Finish(tick.output(result.yields))
     return Fail(result.fault or StepFault("tree_failed", "The tree failed."))

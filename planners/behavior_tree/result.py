@@ -15,8 +15,12 @@ FAILED: Final = "f"
 HALTED: Final = "h"  # given up while running; begins anew when it is visited again
 
 
+JOINED: Final = "#"  # before the path of a parallel: what its children yielded, together
+
+
 class Result(msgspec.Struct, frozen=True):
-    """`yields` names the step whose output is `output` for what follows; `fault` says why a node failed."""
+    """`yields` names the step (or the parallel) whose output is `output` for what follows; `fault` says why a node
+    failed."""
 
     status: Status
     yields: str | None = None

@@ -5,8 +5,8 @@ it, nodes work on it.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from agentflow import limits
 from agentflow.execution.program import (
@@ -21,7 +21,7 @@ from agentflow.execution.program import (
     StartChild,
     StartTimer,
 )
-from planners.behavior_tree.result import Setting
+from planners.behavior_tree.result import JOINED, Setting
 from planners.expressions.scope import Facts
 
 Ask = RunStep | StartTimer | AwaitSignal | StartChild | AskHuman
@@ -41,9 +41,19 @@ class Placed(Protocol):
     def looks(self) -> bool: ...
 
 
+class Yielding(NamedTuple):
+    """Where the outputs are that the run does not keep itself: the same for every tick of a program."""
+
+    kept: Mapping[str, str]  # of named signals, people and children: what their payload is remembered under
+    joined: Callable[["Tick", str], dict[str, Any]]  # what a parallel yields, by its path
+
+
 class Tick:
-    def __init__(self, run: RunView, outcome: Outcome | None, dirty: list[int]) -> None:
+    def __init__(self, run: RunView, outcome: Outcome | None, dirty: list[int], yielding: Yielding) -> None:
         self.run = run
+        self.outputs = _Kept(run.outputs, self, yielding.kept) if yielding.kept else run.outputs
+        self._join = yielding.joined
+        self._joined: dict[str, dict[str, Any] | None] = {}
         self.at_ms = run.at_ms
         self.outcome = outcome
         self.dirty = sorted(dirty)  # the places that have something to do in this tick
@@ -157,14 +167,46 @@ class Tick:
 
     # What expressions see.
 
+    def output(self, yields: str | None) -> Any:
+        """The output that a result names."""
+        if yields is None or yields[0] != JOINED:
+            return None if yields is None else self.outputs.get(yields)
+        if yields not in self._joined:
+            self._joined[yields] = self._join(self, yields[1:]) or None
+        return self._joined[yields]
+
     def facts(self, setting: Setting, output: Any = _GONE) -> Facts:
-        outputs = self.run.outputs
+        outputs = self.outputs
         if output is _GONE:
-            output = None if setting.last is None else outputs.get(setting.last)
+            output = self.output(setting.last)
         if setting.prefix:
             outputs = _Within(outputs, setting.prefix)
         run = self.run
         return Facts(run.input, output, outputs, run.workflow, setting.error, self.vars, run.env, setting.locals)
+
+
+class _Kept(Mapping[str, Any]):
+    """The outputs of steps, and what came to those who waited for something else."""
+
+    def __init__(self, outputs: Mapping[str, Any], tick: Tick, kept: Mapping[str, str]) -> None:
+        self._outputs = outputs
+        self._tick = tick
+        self._kept = kept
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._kept:
+            return self._outputs[name]
+        held = self._tick.value(self._kept[name])
+        if held is None:
+            raise KeyError(name)
+        return held[0]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._outputs
+        yield from (name for name, key in self._kept.items() if self._tick.value(key) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class _Within(Mapping[str, Any]):

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
 from agentflow.clock import SystemClock
@@ -42,7 +43,13 @@ from agentflow.ids import (
 )
 from agentflow.ports import BusUnavailable, Delivery, NewEvents, Startable, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually
-from control_plane.orchestrator.orchestrator import ExecutionEnded, ExecutionNotFound, NotFailed, Orchestrator
+from control_plane.orchestrator.orchestrator import (
+    ExecutionEnded,
+    ExecutionNotFound,
+    NotFailed,
+    Orchestrator,
+    TooManySignals,
+)
 from control_plane.orchestrator.ownership import Ownership
 from control_plane.registry.workflows import WorkflowNotFound
 from control_plane.storage.database import database
@@ -476,6 +483,22 @@ async def test_a_signal_is_taken_once_however_often_it_is_sent(desk):
 
         assert (await here.ended(execution)).output == {"n": 7}
         assert Counter(await here.story(execution))[SignalReceived] == 1
+
+
+async def test_a_signal_that_can_no_longer_be_kept_is_refused_and_leaves_no_trace(desk, monkeypatch):
+    monkeypatch.setattr(limits, "SIGNALS_KEPT_MAX", 2)
+    async with desk() as here:
+        execution = await here.start(workflow=PATIENT)
+        for number in range(2):
+            await here.asked(execution, lambda stamp, n=number: messages.Signal(stamp, f"e{n}", "early", n))
+
+        with pytest.raises(TooManySignals):
+            await here.asked(execution, lambda stamp: messages.Signal(stamp, "e2", "early", 2))
+        await here.asked(execution, lambda stamp: messages.Signal(stamp, "e1", "early", 1))  # sent again: taken before
+        await here.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", {"n": 7}))
+
+        assert (await here.ended(execution)).output == {"n": 7}
+        assert Counter(await here.story(execution))[SignalReceived] == 3
 
 
 async def test_a_paused_execution_goes_on_where_it_was(desk):

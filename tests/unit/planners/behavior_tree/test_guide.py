@@ -128,11 +128,11 @@ def test_without_memory():
 
     told.signal("escalated")
     assert (told.run.steps, told.run.halted) == (["urgent"], ["tree/0/routine"])
-    assert live("Without memory", routine=1).run.output is None
+    assert live("Without memory", routine=1).run.output == {"0": 1}
 
 
 def test_parallel():
-    assert live("parallel", one=1, two=NO, three=3).run.output is None
+    assert live("parallel", one=1, two=NO, three=3).run.output == {"one": 1, "three": 3}
     assert live("parallel", one=NO, two=NO).run.fault == NO
 
 

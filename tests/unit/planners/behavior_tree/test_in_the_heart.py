@@ -8,9 +8,18 @@ from hypothesis import strategies as st
 
 from agentflow.contracts.step import StepFault
 from agentflow.execution.decide import decide
-from agentflow.execution.events import ProgramMoved, StepScheduled, WorkflowRef, decode, encode
+from agentflow.execution.events import ProgramMoved, StepScheduled, VarsUpdated, WorkflowRef, decode, encode
 from agentflow.execution.evolve import evolve
-from agentflow.execution.messages import RetryFailed, Stamp, Start, StepReported, TimeReached
+from agentflow.execution.messages import (
+    Pause,
+    Resume,
+    RetryFailed,
+    Stamp,
+    Start,
+    StepReported,
+    TimeReached,
+    UpdateVars,
+)
 from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, TraceId, WorkerId, WorkflowId
 from planners.behavior_tree.statuses import status_changes, statuses
@@ -89,6 +98,40 @@ def test_every_past_tick_can_be_looked_at_from_the_events_alone():
         ({"tree/a": "succeeded", "tree/1": "succeeded", "tree/b": "running", "tree": "running"}, {"n": 1}),
         ({"tree/b": "succeeded", "tree": "succeeded"}, {}),
     ]
+
+
+REACTIVE = """
+selector:
+  memory: false
+  children:
+    - sequence: [{condition: "vars.urgent"}, {action: {agent: urgent}}]
+    - action: {agent: routine}
+"""
+
+
+def test_a_tree_looks_again_when_somebody_changes_a_variable():
+    program = compile_workflow(definition(REACTIVE, spec="  vars: {urgent: false}\n")).program
+    state = decide(ExecutionState(), start({}), program).state
+    assert list(state.in_flight) == ["tree/routine"]
+
+    unchanged = decide(state, UpdateVars(Stamp(2_000), "r1", {"other": 1}), program)
+    state = decide(unchanged.state, UpdateVars(Stamp(3_000), "r2", {"urgent": True}), program).state
+
+    assert [type(event) for event in unchanged.events] == [VarsUpdated]
+    assert list(state.in_flight) == ["tree/0/urgent"]
+    assert decide(state, report(state.in_flight["tree/0/urgent"], 4_000, well=True), program).state.output == 1
+
+
+def test_a_variable_that_is_changed_while_an_execution_is_paused_is_noticed_when_it_goes_on():
+    program = compile_workflow(definition(REACTIVE, spec="  vars: {urgent: false}\n")).program
+    state = decide(ExecutionState(), start({}), program).state
+    state = decide(state, Pause(Stamp(2_000), "r1"), program).state
+
+    state = decide(state, UpdateVars(Stamp(3_000), "r2", {"urgent": True}), program).state
+    assert list(state.in_flight) == ["tree/routine"], "nothing new begins in a pause"
+    state = decide(state, Resume(Stamp(4_000), "r3"), program).state
+
+    assert list(state.in_flight) == ["tree/0/urgent"]
 
 
 def test_a_failed_execution_that_is_retried_goes_on_where_the_tree_was():

@@ -61,12 +61,56 @@ def test_a_later_child_sees_the_output_of_a_step_that_ended_many_ticks_before():
     run = play("""
         sequence:
           - selector: [{action: {name: a, agent: x}}, {action: {name: b, agent: x}}]
-          - parallel: [{action: {agent: p}}]
+          - force_success: {invert: {action: {agent: p}}}
           - action: {name: last, agent: x, input: "${output}"}
     """)
     run.fail("a").ok("b", "from b").ok("p", "from p")
 
     assert run.find("last")[1].input == "from b"
+
+
+def test_what_a_parallel_yields_are_the_outputs_of_the_children_that_succeeded():
+    run = play("""
+        sequence:
+          - parallel:
+              success: 3
+              failure: 4
+              children:
+                - action: {agent: a}
+                - action: {agent: b}
+                - sequence: [{action: {agent: c}}, {parallel: [{action: {agent: d}}, {condition: "true"}]}]
+                - condition: "true"
+          - action: {name: last, agent: x, input: "${output}"}
+    """)
+    run.ok("c").fail("b").ok("a", 1).ok("d", 4)
+
+    assert run.find("last")[1].input == {"a": 1, "2": {"d": 4}}
+    assert run.ok("last", 5).output == 5
+
+
+def test_what_came_to_a_named_signal_person_or_child_is_an_output_like_that_of_a_step():
+    run = play("""
+        sequence:
+          - signal: {signal: go, name: told}
+          - human: {title: "Sure, ${output.by}?", name: asked}
+          - subworkflow: {workflow: other, name: done, input: "${steps.told.output.by}"}
+          - action: {agent: a, input: ["${output}", "${steps.asked.output}", "${has(steps.other.output)}"]}
+          - signal: {signal: never, name: other}
+    """)
+
+    assert run.ok("told", {"by": "mara"}).find("asked")[1].task["title"] == "Sure, mara?"
+    assert run.ok("asked", True).find("done")[1].input == "mara"
+    assert run.ok("done", {"n": 1}).find("a")[1].input == [{"n": 1}, True, False]
+    assert run.ok("a", 1).ok("other", None).output is None
+
+
+def test_what_came_to_a_named_signal_of_a_subtree_is_its_own():
+    run = play(
+        "sequence: [{subtree: {use: ask, name: one}}, {subtree: {use: ask, name: two}}]",
+        subtrees="ask: {tree: {sequence: [{signal: {signal: go, name: s}}, {condition: 'steps.s.output.yes'}]}}",
+    )
+
+    assert run.ok("tree/one/ask/s", {"yes": True}).ok("tree/two/ask/s", {"yes": True, "n": 2}).output["n"] == 2
 
 
 # Composites.
@@ -448,8 +492,8 @@ def test_a_wide_parallel_starts_over_several_ticks_and_every_child_once():
     assert len(run.steps) < limits.TREE_NODES_PER_TICK
     assert run.ok("#slice").steps == [f"s{at}" for at in range(count)]
     for at in range(count):
-        run.ok(f"s{at}")
-    assert run.output is None
+        run.ok(f"s{at}", at)
+    assert run.output == {f"s{at}": at for at in range(count)}
     assert run.asked == [f"tree/s{at}" for at in range(count)]
 
 
