@@ -156,11 +156,9 @@ def compile_profile(
     backend: str,
     isolation: Isolation,
     folder: str,
-    role: Grants = OPERATOR,
-    tenant: Grants = OPERATOR,
+    authorities: Sequence[Grants] = (OPERATOR,),
 ) -> ExecProfile:
-    """The profile of a tool for one role and tenant. `folder` is where relative paths start; it is absolute."""
-    authorities = (role, tenant)
+    """The profile of a tool, as far as all authorities agree. `folder`, absolute, is where relative paths start."""
     needs = _parsed(f"Tool {tool.name!r}", tool.permissions, folder)
     needs += [Permission("secret", "use", secret.name) for secret in tool.secrets]
     denials = [denial for need in needs for grants in authorities for denial in _denials(need, grants)]
@@ -193,31 +191,26 @@ def profile_hash(profile: ExecProfile) -> str:
     return sha256_hex(msgspec.to_builtins(profile))
 
 
-def required_backend(deployed: str, *, tool: ToolNeeds, role: Grants = OPERATOR, tenant: Grants = OPERATOR) -> str:
+def required_backend(deployed: str, *, tool: ToolNeeds, authorities: Sequence[Grants] = ()) -> str:
     """The backend a call must have: the deployment's, or the strongest that the tool or an authority insists on."""
-    wanted = [deployed, *(name for name in (tool.sandbox, role.sandbox, tenant.sandbox) if name is not None)]
-    return max(wanted, key=lambda name: STRENGTH.get(name, len(STRENGTH) + 1))
+    return strongest(deployed, tool.sandbox, *(grants.sandbox for grants in authorities)) or deployed
 
 
-def both(one: Grants, other: Grants) -> Grants:
-    """What two authorities allow together, as one. `both(a, b)` and `both(b, a)` decide alike."""
-    pairs = [(mine, theirs) for mine in _allowed(one) for theirs in _allowed(other)]
-    met = {str(common) for mine, theirs in pairs if (common := meet(mine, theirs)) is not None}
-    ceilings = {
-        name: _lower(getattr(one.bounds, name), getattr(other.bounds, name)) for name in Bounds.__struct_fields__
-    }
-    strongest = [name for name in (one.sandbox, other.sandbox) if name is not None]
-    return Grants(
-        " and ".join(sorted({one.authority, other.authority})),
-        allow=tuple(sorted(met)),
-        deny=tuple(sorted({*one.deny, *other.deny})),
-        bounds=Bounds(**ceilings),
-        sandbox=max(strongest, key=lambda name: STRENGTH.get(name, len(STRENGTH) + 1)) if strongest else None,
-    )
+def strongest(*wanted: str | None) -> str | None:
+    """Of backends that are named, the one that satisfies all; one nobody knows wins, and is then refused by name."""
+    named = [name for name in wanted if name is not None]
+    return max(named, key=lambda name: STRENGTH.get(name, len(STRENGTH) + 1), default=None)
 
 
-def permits(grants: Grants, permission: str) -> bool:
-    return not _denials(parse(permission), grants)
+def check_grants(grants: Grants) -> Grants:
+    """The same, once every line of it is known to be a permission: for whoever reads policies before any call."""
+    _parsed(f"The policy of {grants.authority}", (*grants.allow, *grants.deny), "/")
+    return grants
+
+
+def refused_profile(backend: str) -> ExecProfile:
+    """What a call that was refused had: nothing. It names the refusal in records as any profile names its call."""
+    return ExecProfile(backend, "full", 0.0, 0, 0, 0, 0, 0, 0, cpus=0.0, disk_bytes=0, inodes_max=0)
 
 
 def _denials(need: Permission, grants: Grants) -> list[Denial]:
@@ -256,7 +249,3 @@ def _lowest(wanted: Number, ceilings: Iterable[Number | None]) -> Number:
         if ceiling is not None and ceiling < lowest:
             lowest = ceiling
     return lowest
-
-
-def _lower(one: Number | None, other: Number | None) -> Number | None:
-    return other if one is None else one if other is None else min(one, other)

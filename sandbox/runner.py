@@ -4,15 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-import msgspec
-
-from agentflow.errors import Rejected
+from agentflow.errors import AgentFlowError, Rejected
 from sandbox.backends.daemon import DockerOptions
-from sandbox.policy import ExecProfile, Isolation, profile_hash
+from sandbox.policy import ExecProfile, Isolation
 from sandbox.tool_call import SandboxOutcome, ToolCall
-from sandbox.workspace import digest, diverged
 
-__all__ = ["DockerOptions", "Sandbox", "Sandboxes", "UnknownBackend", "open_sandbox", "run_in_workspace"]
+__all__ = ["DockerOptions", "Sandbox", "Sandboxes", "UnknownBackend", "open_sandbox"]
 
 
 class Sandbox(Protocol):
@@ -84,36 +81,28 @@ async def open_sandbox(backend: str, *, docker: DockerOptions | None = None) -> 
     return await opener(docker or DockerOptions())
 
 
-async def run_in_workspace(sandbox: Sandbox, call: ToolCall, profile: ExecProfile) -> SandboxOutcome:
-    """Run a call whose workspace must be what the last step left; the outcome says what this one leaves.
-
-    A workspace that diverged stops the step before the tool acts on it: a tool that finds half of its files gone would
-    mend them as it thinks best.
-    """
-    if call.workspace is None:
-        return await sandbox.run(call, profile)
-    if call.workspace_digest is not None:
-        fault = await asyncio.to_thread(diverged, call.workspace, call.workspace_digest)
-        if fault is not None:
-            return SandboxOutcome(profile.isolation, profile_hash(profile), 0.0, fault=fault, backend=sandbox.backend)
-    outcome = await sandbox.run(call, profile)
-    left = await asyncio.to_thread(digest, call.workspace)
-    return msgspec.structs.replace(outcome, workspace_digest=left)
-
-
 class Sandboxes:
     """All backends that the tools of one worker need, each opened once, when the first tool asks for it."""
 
-    def __init__(self, *, docker: DockerOptions | None = None) -> None:
+    def __init__(self, deployed: str, *, docker: DockerOptions | None = None) -> None:
+        self.deployed = deployed  # what fences a tool that asks for nothing stronger
         self._docker = docker
-        self._open: dict[str, Sandbox] = {}
+        self._opened: dict[str, asyncio.Task[Sandbox]] = {}
 
     async def of(self, backend: str) -> Sandbox:
-        if backend not in self._open:
-            self._open[backend] = await open_sandbox(backend, docker=self._docker)
-        return self._open[backend]
+        """Raises `SandboxUnavailable` where it does not stand, each time anew: what is away may come back."""
+        opening = self._opened.get(backend)
+        if opening is None:
+            opening = self._opened[backend] = asyncio.create_task(open_sandbox(backend, docker=self._docker))
+        try:
+            return await asyncio.shield(opening)  # whoever asked first may be gone before it is open
+        except AgentFlowError:
+            self._opened.pop(backend, None)
+            raise
 
     async def close(self) -> None:
-        for sandbox in self._open.values():
-            await sandbox.close()
-        self._open.clear()
+        while self._opened:
+            _, opening = self._opened.popitem()
+            for sandbox in await asyncio.gather(opening, return_exceptions=True):
+                if not isinstance(sandbox, BaseException):
+                    await sandbox.close()

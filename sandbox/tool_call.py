@@ -46,8 +46,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     egress: str | None = None
     # The execution's folder; inside it is AGENTFLOW_WORKSPACE, if the profile grants it.
     workspace: str | None = None
-    # What the last step left there, by `sandbox.workspace.digest`; a workspace that is anything else stops the call.
-    workspace_digest: str | None = None
+    # The certificate (PEM) of who ends TLS for it at the egress proxy, for hosts whose requests get a credential.
+    trusted: str | None = None
     # Two tenants never share a sandbox, not even one after the other.
     tenant: str = "default"
 

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from agentflow import limits
 from agentflow.contracts.step import TOOLS_AGENT
 from agentflow.errors import Invalid, Problem
-from agentflow.tools.definition import CredentialUse
+from agentflow.tools.definition import Backend, CredentialUse
 from agentflow.workflow import document
 from agentflow.workflow.model import AgentName, Timeout, ToolName
 from agentflow.workflow.source_map import Document, path_text
@@ -158,6 +158,7 @@ class ToolSpec(_Guarded):
     memory_mb: Annotated[int, Field(ge=_MEMORY_MB_MIN, le=_MEMORY_MB_MAX)] = 256
     permissions: list[str] = []
     environment: dict[str, str] = {}
+    sandbox: Backend | None = None  # the weakest backend it accepts; none: whatever the deployment uses
 
 
 _POLICIES: dict[str | int, type[BaseModel]] = {
@@ -174,13 +175,42 @@ class BuiltinToolSpec(_Guarded):
     type: Literal["builtin"]
     permissions: list[str] = []
     credentials: list[CredentialUse] = []
+    sandbox: Backend | None = None
 
 
-class RegisteredTools(_Strict):
+class CeilingSpec(_Strict):
+    """The most that any call gets, whatever its tool asks for."""
+
+    timeout: Timeout | None = None
+    cpus: Annotated[float, Field(gt=0, le=64, strict=False)] | None = None
+    memory_mb: Annotated[int, Field(ge=_MEMORY_MB_MIN, le=_MEMORY_MB_MAX)] | None = None
+    processes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    disk_mb: Annotated[int, Field(ge=1, le=1024 * 1024)] | None = None
+    output_kb: Annotated[int, Field(ge=1, le=limits.VALUE_BYTES_MAX // 1024)] | None = None
+
+
+class GrantsSpec(_Strict):
+    allow: list[str] = []
+    deny: list[str] = []
+    ceilings: CeilingSpec = CeilingSpec()
+    sandbox: Backend | None = None  # the weakest backend it accepts
+
+
+class RoleSpec(GrantsSpec):
+    workflows: Annotated[list[str], Field(min_length=1)]  # whose steps have this role; `*` for all that have none
+
+
+class PolicySpec(_Strict):
+    """Who may do what with tools here. Without roles (or tenants) that side allows everything; with some, only them."""
+
+    roles: dict[str, RoleSpec] = {}
+    tenants: dict[str, GrantsSpec] = {}  # `*` for all that are not named
+
+
+class RegisteredTools(GrantsSpec):
     """What tools from the registry may ask for on this worker. Whoever may push a tool gets no more than this."""
 
     allow: list[str] = ["network.http:*", "fs.tmp", "fs.workspace"]
-    deny: list[str] = []
 
 
 HostedToolSpec = Annotated[ToolSpec | BuiltinToolSpec, Field(discriminator="type")]
@@ -193,6 +223,7 @@ class AgentsFile(_Strict):
     agents: dict[Annotated[AgentName, AfterValidator(_not_built_in)], AgentSpec] = {}
     tools: dict[ToolName, HostedToolSpec] = {}
     registered_tools: RegisteredTools | None = None
+    policy: PolicySpec = PolicySpec()
 
 
 def read_agents_file(path: Path) -> AgentsFile:
@@ -255,6 +286,12 @@ def _keys(location: Location) -> list[str]:
             return [*HttpAgentSpec.model_fields, "call", "state"]
         case ("tools", _, _):
             return [*ToolSpec.model_fields, *BuiltinToolSpec.model_fields]
+        case ("policy", _):
+            return list(PolicySpec.model_fields)
+        case ("policy", _, _, "ceilings", _) | ("registered_tools", "ceilings", _):
+            return list(CeilingSpec.model_fields)
+        case ("policy", _, _, _) | ("registered_tools", _):
+            return list(RoleSpec.model_fields)
         case _:
             return list(AgentsFile.model_fields)
 

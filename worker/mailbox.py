@@ -297,6 +297,7 @@ class Mailbox:
             cancellation=held.cancellation,
             ends_at_s=self._clock.monotonic_s() + timeout_s,
             clock=self._clock,
+            trace_id=held.deliveries[0].message.trace_id,
         )
         deadline = asyncio.timeout(timeout_s)
         try:

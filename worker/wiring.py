@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, assert_never
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import structlog
@@ -25,7 +26,7 @@ from agentflow.ids import AgentName, UlidSource
 from agentflow.ports import MessageBus
 from agentflow.settings import Settings
 from sandbox.policy import MIB
-from sandbox.runner import DockerOptions, open_sandbox
+from sandbox.runner import DockerOptions, Sandboxes
 from worker.agents.agent import Agent
 from worker.agents.function import FunctionAgent
 from worker.agents.hooks import AgentLife, HookedAgent, has_hooks
@@ -52,14 +53,17 @@ from worker.spool import open_spool
 from worker.states.desk import StateDesk
 from worker.states.stateful import StatefulAgent, StateRules
 from worker.tools.agent import ToolsAgent
+from worker.tools.authorities import PolicyFile
 from worker.tools.definitions import Definitions
 from worker.tools.opening import open_egress, open_tools
 from worker.tools.records import ToolRecords
 from worker.tools.testing import answer_tests
+from worker.tools.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
 _ENTRY_POINTS = "agentflow.agents"
+_PORTS = {"nats": 4222, "postgres": 5432, "http": 80, "https": 443}
 _TOOL_CONCURRENCY = 16  # each is a process of its own: more of them at once only wait for each other
 
 
@@ -88,11 +92,13 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     clock = SystemClock()
     ids = UlidSource(clock.now_ms)
     worker_id = ids.worker()
-    footing = ToolFooting(settings, ToolRecords(ids=ids, clock=clock, worker=worker_id), clock)
     desk = StateDesk(clock=clock, worker=worker_id)
+    artifacts = await open_artifacts(settings.artifacts_url, settings.key_ring())
+    workspaces = Workspaces(settings.home.resolve() / "workspaces", ledger=desk, store=artifacts, clock=clock)
+    footing = ToolFooting(settings, ToolRecords(ids=ids, clock=clock, worker=worker_id), workspaces, clock)
     hosted = await hosted_agents(settings.agents_file, footing, clock=clock, desk=desk)
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
-    values = LargeValues(ClaimCheck(await open_artifacts(settings.artifacts_url, settings.key_ring())))
+    values = LargeValues(ClaimCheck(artifacts))
     async with jetstream(settings.nats_url, name=worker_id, replicas=settings.nats_replicas) as bus:
         await footing.connect(bus)
         desk.connect(bus)
@@ -140,9 +146,10 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
 class ToolFooting:
     """What the tools of this worker stand on; they are made before the bus is there, and connected to it once it is."""
 
-    def __init__(self, settings: Settings, records: ToolRecords, clock: Clock) -> None:
+    def __init__(self, settings: Settings, records: ToolRecords, workspaces: Workspaces, clock: Clock) -> None:
         self._settings = settings
         self._records = records
+        self._workspaces = workspaces
         self._clock = clock
         self._definitions = Definitions()
         self._agent: ToolsAgent | None = None
@@ -150,18 +157,24 @@ class ToolFooting:
     async def tools(self, file: AgentsFile, folder: str) -> ToolsAgent:
         settings = self._settings
         docker = DockerOptions(host=settings.docker_host, image=settings.sandbox_image)
-        egress = open_egress(
-            private=settings.egress_private, own="", secrets=settings.secrets_dir, records=self._records
-        )
+        sandboxes = Sandboxes(settings.sandbox, docker=docker)
+        await sandboxes.of(settings.sandbox)  # a worker whose own backend does not stand does not start
+        await self._workspaces.sweep()
         self._agent = open_tools(
             file.tools,
             registered=file.registered_tools,
             folder=folder,
-            sandbox=await open_sandbox(settings.sandbox, docker=docker),
-            egress=egress,
+            sandboxes=sandboxes,
+            authorities=PolicyFile(file.policy),
+            egress=open_egress(
+                private=settings.egress_private,
+                own=_own_servers(settings),
+                secrets=settings.secrets_dir,
+                records=self._records,
+            ),
             records=self._records,
             definitions=self._definitions,
-            workspaces=settings.home.resolve() / "workspaces",
+            workspaces=self._workspaces,
             clock=self._clock,
         )
         return self._agent
@@ -171,6 +184,19 @@ class ToolFooting:
             self._records.publish_to(bus)
             self._definitions.ask(bus)
             await bus.answer(subjects.TOOL_TESTS, answer_tests(self._agent), group="tools")
+
+
+def _own_servers(settings: Settings) -> list[tuple[str, int]]:
+    """AgentFlow's own addresses, which no tool reaches, whatever it is granted and whatever range is open to it."""
+    addresses = [settings.nats_url, settings.db_dsn, settings.db_migrate_dsn or "", settings.api_url]
+    addresses += [f"tcp://{listen}" for listen in (settings.http_listen, settings.grpc_listen)]
+    addresses += [settings.docker_host, parse_qs(urlsplit(settings.artifacts_url).query).get("endpoint", [""])[0]]
+    found = []
+    for parts in map(urlsplit, addresses):
+        port = parts.port or _PORTS.get(parts.scheme)
+        if parts.hostname and port:
+            found.append((parts.hostname, port))
+    return found
 
 
 async def hosted_agents(

@@ -22,6 +22,7 @@ class CallSite(msgspec.Struct, frozen=True):
     step: str
     attempt: int
     tool: str
+    trace_id: str = ""  # of the execution: what ties a record to everything else that was done for it
 
 
 class EgressRecord(msgspec.Struct, frozen=True, tag_field="kind", tag="egress.v1"):
@@ -64,6 +65,8 @@ class ToolCallRecord(msgspec.Struct, frozen=True, tag_field="kind", tag="tool_ca
     exit_code: int | None
     fault: StepFault | None
     arguments: Any  # redacted
+    layers: tuple[str, ...] = ()  # the fences that really stood
+    workspace_digest: str | None = None  # what the call left there; None where it had none
     egress_allowed: int = 0
     egress_denied: int = 0
     cost_dollars: float = 0.0

@@ -155,10 +155,7 @@ class DockerSandbox:
             profile,
             fences=self._fences,
             seccomp=self._seccomp,
-            given={
-                "AGENTFLOW_EGRESS": layout.EGRESS if profile.egress and call.egress is not None else None,
-                "AGENTFLOW_WORKSPACE": layout.WORKSPACE if call.workspace is not None else None,
-            },
+            given=layout.given(call, profile),
             path=call.path,
             contained=True,
             outward=layout.OUTWARD_INSIDE if profile.egress and call.egress is not None else None,
@@ -169,7 +166,7 @@ class DockerSandbox:
         user = user_of(call.tenant)
         if call.workspace is not None:
             await asyncio.to_thread(hand_over, call.workspace, user)
-        door = Door() if profile.egress and call.egress is not None else None
+        door = Door(call.trusted) if profile.egress and call.egress is not None else None
         mounts = layout.granted(call, profile, door=door.folder if door is not None else None)
         if isinstance(call.call, Container):
             image, command, own = call.call.image, list(call.call.argv) or None, True
@@ -181,7 +178,7 @@ class DockerSandbox:
         if self._loosened is not None:
             self._loosened(config)
         identity = config.pop("User", f"{user}:{user}")
-        environment = config.pop("Env", dict(profile.environment) if own else {})
+        environment = config.pop("Env", {**profile.environment, **layout.given(call, profile)} if own else {})
 
         def start() -> tuple[str, Any]:
             made = self._client.create_container(

@@ -6,9 +6,11 @@ whoever runs inside is another user, and because the relay ends with the call wh
 
 import asyncio
 import contextlib
+import ssl
+from functools import cache
 from pathlib import Path
 
-from sandbox.backends.layout import EGRESS, RESOLVER
+from sandbox.backends.layout import CERTIFICATES, EGRESS, RESOLVER
 from sandbox.backends.scratch import Scratch
 
 _CHUNK_BYTES = 64 * 1024
@@ -17,13 +19,18 @@ _CHUNK_BYTES = 64 * 1024
 class Door:
     """Closed until `open_to`; `close` ends every conversation through it and removes the folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, trusted: str | None = None) -> None:
+        """`trusted` is a certificate that programs inside must believe, beside those of the world."""
         self._scratch = Scratch()
         self.folder = str(self._scratch.path)
         self._scratch.path.chmod(0o711)  # the socket can be reached by its name, and nothing can be listed
         resolver = self._scratch.path / RESOLVER
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
         resolver.chmod(0o644)
+        if trusted is not None:
+            certificates = self._scratch.path / Path(CERTIFICATES).name
+            certificates.write_text(f"{_of_the_world()}\n{trusted}")
+            certificates.chmod(0o644)
         self._server: asyncio.Server | None = None
         self._passing: set[asyncio.Task[None]] = set()
 
@@ -49,6 +56,13 @@ class Door:
             task.cancel()
         await asyncio.gather(*self._passing, return_exceptions=True)
         self._scratch.remove()
+
+
+@cache
+def _of_the_world() -> str:
+    """The authorities that this machine believes: hosts without a credential keep their own certificates."""
+    pems = [ssl.DER_cert_to_PEM_cert(known) for known in ssl.create_default_context().get_ca_certs(binary_form=True)]
+    return "\n".join(pems)
 
 
 async def _relay(proxy: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -147,7 +147,7 @@ class GvisorSandbox:
         user = user_of(call.tenant)
         if call.workspace is not None:
             await asyncio.to_thread(hand_over, call.workspace, user)
-        door = Door() if profile.egress and call.egress is not None else None
+        door = Door(call.trusted) if profile.egress and call.egress is not None else None
         scratch = Scratch()
         program = [sys.executable, "-I", "-B", layout.CHILD_INSIDE, *(["wait"] if early else [])]
         placed = layout.interpreter_layout(call, profile, door=door.folder if door is not None else None)
@@ -231,10 +231,7 @@ def _frame(call: ToolCall, profile: ExecProfile, *, address_space: bool) -> byte
         call,
         profile,
         fences=("no_new_privileges", "rlimits"),
-        given={
-            "AGENTFLOW_EGRESS": layout.EGRESS if profile.egress and call.egress is not None else None,
-            "AGENTFLOW_WORKSPACE": layout.WORKSPACE if call.workspace is not None else None,
-        },
+        given=layout.given(call, profile),
         path=call.path,
         bounds=bounds,
         outward=layout.OUTWARD_INSIDE if profile.egress and call.egress is not None else None,

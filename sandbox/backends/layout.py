@@ -19,6 +19,7 @@ TEMPORARY = ("/tmp", "/dev/shm")  # noqa: S108 - as much the sandbox's own
 WORKSPACE = "/workspace"
 DOOR = "/run/agentflow"  # where the egress socket appears
 EGRESS = f"{DOOR}/egress.sock"
+CERTIFICATES = f"{DOOR}/certificates.pem"
 CHILD = str(Path(__file__).with_name("child.py"))
 CHILD_INSIDE = "/run/agentflow.py"
 # What lets programs that know nothing of the socket find it: a resolver and two ports on the sandbox's own loopback.
@@ -31,6 +32,9 @@ _SYSTEM_FILES = (
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types"),
     *("/etc/nsswitch.conf", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/alternatives"),
 )
+
+# How OpenSSL, Python's requests, curl, Node and git are told whom to believe.
+_BELIEVED = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO")
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -77,6 +81,18 @@ def granted(call: ToolCall, profile: ExecProfile, *, door: str | None) -> list[M
         mounts.append(Mount(OUTWARD, OUTWARD_INSIDE))
         mounts.append(Mount(f"{door}/{RESOLVER}", "/etc/resolv.conf"))
     return mounts
+
+
+def given(call: ToolCall, profile: ExecProfile) -> dict[str, str]:
+    """What only this call's environment holds: where its way out and its folder are, and whom to believe."""
+    found = {}
+    if call.workspace is not None:
+        found["AGENTFLOW_WORKSPACE"] = WORKSPACE
+    if profile.egress and call.egress is not None:
+        found["AGENTFLOW_EGRESS"] = EGRESS
+        if call.trusted is not None:
+            found.update(dict.fromkeys(_BELIEVED, CERTIFICATES))
+    return found
 
 
 def folders_above(mounts: Iterable[Mount]) -> list[str]:

@@ -34,7 +34,8 @@ class Berth:
 
 def berth(call: ToolCall, profile: ExecProfile) -> Berth:
     program = msgspec.to_builtins(call.call) if isinstance(call.call, Container) else "the program inside"
-    fixed = [call.tenant, profile_hash(profile), list(call.path), call.workspace, call.egress is not None, program]
+    ways = [call.workspace, call.egress is not None, call.trusted]
+    fixed = [call.tenant, profile_hash(profile), list(call.path), *ways, program]
     return Berth(sha256_hex(fixed), call, profile)
 
 

@@ -10,6 +10,7 @@ group where this machine allows one. Where the kernel refuses these, isolation i
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Collection
 from typing import Final
@@ -92,9 +93,9 @@ async def _refused(bubblewrap: str | None, fences: list[str]) -> str:
         probing = ToolCall("", (), None, "", "", 1, "")  # type: ignore[arg-type]
         nothing = ExecProfile("process", "full", 1, 1, MIB, 1, 1, 1, 1, disk_bytes=MIB)
         argv = [*_bubblewrap(bubblewrap, probing, nothing, frozenset(), door=None), *argv]
-    probe = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE, env={})
-    _, reason = await probe.communicate()
-    return "" if probe.returncode == 0 else reason.decode(errors="replace").strip() or "it did not say why"
+    # On a thread, which nobody can cancel: bubblewrap that is killed while it starts leaves a half of itself behind.
+    probe = await asyncio.to_thread(subprocess.run, argv, stderr=subprocess.PIPE, env={}, check=False)
+    return "" if probe.returncode == 0 else probe.stderr.decode(errors="replace").strip() or "it did not say why"
 
 
 class ProcessSandbox:
@@ -163,7 +164,7 @@ class ProcessSandbox:
         if self._bubblewrap is not None and profile.isolation == "full":
             if call.workspace is not None and self._as_other_user(call, profile):
                 await asyncio.to_thread(hand_over, call.workspace, user_of(call.tenant))
-            door = Door() if profile.egress and call.egress is not None else None
+            door = Door(call.trusted) if profile.egress and call.egress is not None else None
             program[3] = layout.CHILD_INSIDE
             folder = door.folder if door is not None else None
             program = [*_bubblewrap(self._bubblewrap, call, profile, self._without, door=folder), *program]
@@ -173,7 +174,9 @@ class ProcessSandbox:
         if self._cgroups is not None:
             cgroup = self._cgroups.create(profile, spare_bytes=_SPARE_BYTES, spare_processes=_SPARE_PROCESSES)
         cwd = "/" if scratch is None else str(scratch.path)
-        process = await StdioProcess.start(program, cwd=cwd, env=profile.environment, cgroup=cgroup)
+        process = await StdioProcess.start(
+            program, cwd=cwd, env=profile.environment, cgroup=cgroup, wrapped=scratch is None
+        )
         layers = self.layers(profile.isolation, other_user=self._as_other_user(call, profile))
         return _Process(process, layers=layers, scratch=scratch, door=door)
 
@@ -202,10 +205,9 @@ class ProcessSandbox:
             call,
             profile,
             fences=fences,
-            given={
-                "AGENTFLOW_EGRESS": layout.EGRESS if wrapped and egress else egress,
-                "AGENTFLOW_WORKSPACE": workspace,
-            },
+            given=layout.given(call, profile)
+            if wrapped
+            else {"AGENTFLOW_EGRESS": egress, "AGENTFLOW_WORKSPACE": workspace},
             path=call.path,
             writable=(*(layout.TEMPORARY if wrapped else ()), *(() if workspace is None else (workspace,))),
             bounds=bounds,

@@ -67,27 +67,50 @@ class StdioProcess:
     """The process and, where there is one, the control group that everything it starts belongs to."""
 
     def __init__(
-        self, transport: asyncio.SubprocessTransport, conversation: Conversation, cgroup: Cgroup | None
+        self,
+        transport: asyncio.SubprocessTransport,
+        conversation: Conversation,
+        cgroup: Cgroup | None,
+        wrapped: bool = False,
     ) -> None:
         self._transport = transport
         self._conversation = conversation
         self._cgroup = cgroup
+        self._wrapped = wrapped
 
     @classmethod
     async def start(
-        cls, argv: Sequence[str], *, cwd: str, env: Mapping[str, str], cgroup: Cgroup | None, hasty: bool = False
+        cls,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        cgroup: Cgroup | None,
+        hasty: bool = False,
+        wrapped: bool = False,
     ) -> "StdioProcess":
-        """`hasty` takes an answer as soon as it is complete, and does not wait for the exit of what wraps it."""
+        """`hasty` takes an answer as soon as it is complete, and does not wait for the exit of what wraps it.
+
+        `wrapped`: it is bubblewrap, which takes everything inside with it.
+        """
         started = list(argv) if cgroup is None else cgroup.joining(list(argv))
-        try:
-            transport, conversation = await asyncio.get_running_loop().subprocess_exec(
+        starting = asyncio.ensure_future(
+            asyncio.get_running_loop().subprocess_exec(
                 lambda: Conversation(hasty=hasty), *started, cwd=cwd, env=dict(env), start_new_session=True
             )
+        )
+        try:
+            transport, conversation = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Left to itself, asyncio would kill what it started and nothing that this has started in turn.
+            transport, conversation = await starting
+            await cls(transport, conversation, cgroup, wrapped).end()
+            raise
         except BaseException:
             if cgroup is not None:
                 cgroup.discard()
             raise
-        return cls(transport, conversation, cgroup)
+        return cls(transport, conversation, cgroup, wrapped)
 
     async def ready(self) -> None:
         await self._conversation.is_ready.wait()
@@ -121,6 +144,10 @@ class StdioProcess:
         """Leave nothing running. It is asked first: only a warden can reach a tool that left its process group."""
         if self._cgroup is not None:
             self._cgroup.kill()
+        elif self._wrapped:
+            # Bubblewrap that is killed while it starts leaves a half of itself waiting for ever, with our pipes in
+            # its hands: so both halves at once, before the first can be missed.
+            self._kill_group()
         try:
             if not self._conversation.exited.is_set():
                 with contextlib.suppress(ProcessLookupError):
@@ -129,14 +156,17 @@ class StdioProcess:
                 async with asyncio.timeout(_STOP_S):
                     await self._conversation.exited.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._transport.get_pid(), signal.SIGKILL)
+            self._kill_group()
             await self._conversation.exited.wait()
         finally:
             if self._cgroup is not None:
                 await self._cgroup.end()
             await self._heard_out()
             self._transport.close()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._transport.get_pid(), signal.SIGKILL)
 
     async def _heard_out(self) -> None:
         """What was inside holds our pipes until it is really gone."""

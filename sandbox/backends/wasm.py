@@ -7,12 +7,13 @@ gets a new store, thrown away afterwards; a module is compiled once (Cranelift) 
 """
 
 import asyncio
+import contextlib
 import hashlib
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -120,7 +121,6 @@ class WasmSandbox:
     def __init__(self, *, without: frozenset[str] = frozenset()) -> None:
         """`without` leaves layers out: for tests that show what each of them is for."""
         self._without = without
-        self._threads = ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="wasm")
         self._free = [_Slot(deadlines="deadline" not in without) for _ in range(_CONCURRENCY)]
         self._slots = asyncio.Semaphore(_CONCURRENCY)
         self._codes: OrderedDict[str, bytes] = OrderedDict()
@@ -142,11 +142,19 @@ class WasmSandbox:
             return outcome(judgement, profile, self.backend, self.isolation, layers, took, bytes(logs))
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._threads.shutdown)
+        """Nothing is held between calls but compiled code."""
 
     async def _within(self, slot: _Slot, call: ToolCall, profile: ExecProfile, logs: bytearray) -> Judgement:
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads, self._perform, slot, call, profile, logs)
+        work: asyncio.Future[Judgement] = loop.create_future()
+
+        def perform() -> None:
+            judgement = self._perform(slot, call, profile, logs)
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+                loop.call_soon_threadsafe(work.set_result, judgement)
+
+        # A daemon: a pool of the standard library would make the process wait at its exit for a module that loops.
+        threading.Thread(target=perform, name="wasm", daemon=True).start()
         try:
             async with asyncio.timeout(profile.wall_s):
                 return await asyncio.shield(work)

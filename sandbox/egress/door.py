@@ -102,6 +102,11 @@ class EgressProxy:
         self.secret_of = secret_of
         self._now_ms = now_ms
 
+    @property
+    def authority_pem(self) -> str | None:
+        """What a sandbox must trust to speak TLS to hosts whose requests get a credential."""
+        return self._terminator.authority_pem if self._terminator is not None else None
+
     @asynccontextmanager
     async def door(self, allowed: Allowance) -> AsyncIterator[Door]:
         door = Door(

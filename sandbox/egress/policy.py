@@ -65,7 +65,7 @@ class Reach(msgspec.Struct, frozen=True):
     """Which internal addresses a deployment opens to tools that are granted their names, and which it never does."""
 
     private: tuple[IPNetwork, ...] = ()
-    own: frozenset[IPAddress] = frozenset()
+    own: frozenset[tuple[IPAddress, int]] = frozenset()  # AgentFlow's own servers, by address and port
 
 
 def parse_host(text: str) -> str:
@@ -133,13 +133,13 @@ def judge_name(host: str, port: int, grants: Sequence[Grant], *, tool: str) -> G
     )
 
 
-def judge_addresses(host: str, addresses: Sequence[str], reach: Reach) -> tuple[IPAddress, ...]:
+def judge_addresses(host: str, port: int, addresses: Sequence[str], reach: Reach) -> tuple[IPAddress, ...]:
     """All of them, if every single one may be reached: one bad address among good ones is an attack."""
     if not addresses:
         raise Refused("unresolved", f"{host} has no address.")
     found = tuple(ipaddress.ip_address(text) for text in addresses)
     for address in found:
-        reason = why_not(address, reach)
+        reason = why_not(address, port, reach)
         if reason is not None:
             raise Refused(
                 "address_denied",
@@ -149,11 +149,11 @@ def judge_addresses(host: str, addresses: Sequence[str], reach: Reach) -> tuple[
     return found
 
 
-def why_not(address: IPAddress, reach: Reach) -> str | None:
+def why_not(address: IPAddress, port: int, reach: Reach) -> str | None:
     """What is wrong with an address; None where a tool may reach it."""
     if address in _METADATA_ADDRESSES or (address.version == 6 and _inner(address) in _METADATA_ADDRESSES):
         return "a metadata service"
-    if address in reach.own:
+    if (address, port) in reach.own:
         return "AgentFlow's own"
     if address.version == 6 and address.scope_id is not None:
         return "scoped to an interface"

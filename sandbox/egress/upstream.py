@@ -6,9 +6,13 @@ connection looks the name up again, so there is no moment in which its meaning c
 
 import asyncio
 import contextlib
+import ipaddress
+import math
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
 
 from sandbox.egress.policy import IPAddress, Reach, Refused, judge_addresses
 from sandbox.egress.wire import Wire
@@ -17,6 +21,7 @@ Resolve = Callable[[str], Awaitable[Sequence[str]]]
 
 _RESOLVE_S = 5.0
 _CONNECT_S = 10.0
+_OWN_KNOWN_S = 30.0
 
 
 async def system_resolve(host: str) -> list[str]:
@@ -31,21 +36,43 @@ async def system_resolve(host: str) -> list[str]:
 
 
 class Upstream:
-    def __init__(self, *, resolve: Resolve = system_resolve, reach: Reach, tls: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        *,
+        resolve: Resolve = system_resolve,
+        reach: Reach,
+        own: Sequence[tuple[str, int]] = (),
+        tls: ssl.SSLContext,
+    ) -> None:
+        """`own` are servers that no tool reaches, by name or address: looked up again and again, as names move."""
         self._resolve = resolve
         self._reach = reach
+        self._own = own
+        self._own_known_at_s = -math.inf
         self._tls = tls
 
-    async def addresses(self, host: str) -> tuple[IPAddress, ...]:
+    async def addresses(self, host: str, port: int) -> tuple[IPAddress, ...]:
         """Every address of a granted host, each checked; or `Refused`."""
-        is_number = ":" in host or host.rpartition(".")[2].isdecimal()
-        found = judge_addresses(host, [host] if is_number else await self._resolve(host), self._reach)
+        await self._know_own()
+        found = judge_addresses(host, port, await self._looked_up(host), self._reach)
         for address in found:
             if _is_this_machine(address) and not any(
                 address in network for network in self._reach.private if network.version == address.version
             ):
                 raise Refused("address_denied", f"{host} leads to {address}, which is this machine.")
         return found
+
+    async def _know_own(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if not self._own or now_s - self._own_known_at_s < _OWN_KNOWN_S:
+            return
+        found = {(ipaddress.ip_address(text), port) for host, port in self._own for text in await self._looked_up(host)}
+        self._reach = msgspec.structs.replace(self._reach, own=frozenset(found))
+        self._own_known_at_s = now_s
+
+    async def _looked_up(self, host: str) -> Sequence[str]:
+        is_number = ":" in host or host.rpartition(".")[2].isdecimal()
+        return [host] if is_number else await self._resolve(host)
 
     async def connect(
         self, host: str, port: int, addresses: Sequence[IPAddress], *, tls: bool

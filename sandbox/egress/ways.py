@@ -151,7 +151,7 @@ class Conversation:
     async def _granted(self) -> _Addresses:
         """The one decision. A name that is not granted is never looked up."""
         judge_name(self._host, self._port, self._door.allowed.grants, tool=self._door.allowed.site.tool)
-        addresses = await self._door.upstream.addresses(self._host)
+        addresses = await self._door.upstream.addresses(self._host, self._port)
         self._door.check_fence()  # it may have fallen while the name was looked up
         return addresses
 

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
 from agentflow.contracts.step import StepRequest
 from agentflow.ids import UlidSource
@@ -11,6 +12,7 @@ from agentflow.settings import Settings
 from worker.agents.agent import StepContext
 from worker.states.desk import StateDesk
 from worker.tools.records import ToolRecords
+from worker.tools.workspaces import Workspaces
 from worker.wiring import ToolFooting, hosted_agents
 
 
@@ -22,8 +24,10 @@ async def test_the_templates_search_finds_its_articles_from_inside_the_sandbox(m
     monkeypatch.setattr(sys, "path", [*sys.path])
     clock = SystemClock()
     records = ToolRecords(ids=UlidSource(clock.now_ms), clock=clock, worker="wrk_1")
-    footing = ToolFooting(Settings(home=tmp_path), records, clock)
     desk = StateDesk(clock=clock, worker="wrk_1")
+    store = await open_artifacts(f"file://{tmp_path / 'artifacts'}")
+    workspaces = Workspaces(tmp_path / "workspaces", ledger=desk, store=store, clock=clock)
+    footing = ToolFooting(Settings(home=tmp_path), records, workspaces, clock)
     hosted = await hosted_agents(Path("templates/support/agents.yaml"), footing, clock=clock, desk=desk)
     request = StepRequest(
         "exec_1",

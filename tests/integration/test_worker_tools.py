@@ -15,6 +15,7 @@ import msgspec
 import psutil
 import pytest
 
+from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
 from agentflow.contracts.step import StepRequest
 from agentflow.contracts.tool_questions import ToolTest
@@ -23,16 +24,18 @@ from agentflow.ids import UlidSource
 from agentflow.testing import eventually
 from agentflow.tools.definition import CredentialUse
 from agentflow.tools.load import builtin_tools, load_tool, tool_from_data
-from sandbox.policy import PermissionDenied
-from sandbox.runner import open_sandbox
+from sandbox.runner import Sandboxes
+from tests.ledger import Ledger
 from worker.agents.agent import StepContext
 from worker.agents_file import parse_agents
 from worker.outcome import StepFailed
 from worker.tools.agent import ToolsAgent
+from worker.tools.authorities import PolicyFile
 from worker.tools.definitions import Definitions
 from worker.tools.hosting import host
 from worker.tools.opening import UnknownBuiltin, open_egress, open_tools
 from worker.tools.records import ToolRecords
+from worker.tools.workspaces import Workspaces
 
 CANARY = "canary-9c1f4e77aa"
 AGENTS = """
@@ -103,6 +106,11 @@ def kept() -> Kept:
     return Kept()
 
 
+async def workspaces_in(folder: Path) -> Workspaces:
+    store = await open_artifacts(f"file://{folder / 'artifacts'}")
+    return Workspaces(folder / "workspaces", ledger=Ledger(), store=store, clock=SystemClock())
+
+
 @pytest.fixture
 async def tools(tmp_path: Path, site: int, kept: Kept) -> AsyncIterator[ToolsAgent]:
     folder = tmp_path / "app"
@@ -120,11 +128,12 @@ async def tools(tmp_path: Path, site: int, kept: Kept) -> AsyncIterator[ToolsAge
         file.tools,
         registered=file.registered_tools,
         folder=str(folder),
-        sandbox=await open_sandbox("process"),
-        egress=open_egress(private="127.0.0.0/8,::1/128", own="", secrets=secrets, records=kept.records),
+        sandboxes=Sandboxes("process"),
+        authorities=PolicyFile(file.policy),
+        egress=open_egress(private="127.0.0.0/8,::1/128", secrets=secrets, records=kept.records),
         records=kept.records,
         definitions=Definitions(),
-        workspaces=tmp_path / "workspaces",
+        workspaces=await workspaces_in(tmp_path),
         clock=SystemClock(),
     )
     yield opened
@@ -323,9 +332,9 @@ async def test_an_answer_that_does_not_fit_the_schema_is_not_believed(run, tools
 async def test_a_registered_tool_gets_no_file_and_no_secret_that_this_worker_did_not_open_to_it(run, tools, spec):
     digest = registered(tools, {"run": {"type": "function", "call": "mine:greet"}, **spec})
 
-    with pytest.raises(PermissionDenied) as denied:
-        await run("crm.lookup", 1, digest=digest)
-    assert "`registered_tools`" in str(denied.value)
+    denied = await fault(run("crm.lookup", 1, digest=digest))
+    assert denied.code == "AF1410"
+    assert "`registered_tools`" in denied.message
 
 
 async def test_a_call_is_on_record_once_with_hashes_sizes_and_no_secret(run, kept):
@@ -371,8 +380,9 @@ async def test_a_built_in_tool_that_is_none_is_refused_when_the_worker_starts(to
     )
     with pytest.raises(UnknownBuiltin):
         open_tools(
-            file.tools, registered=None, folder="/", sandbox=tools._sandbox, egress=tools._egress,
-            records=kept.records, definitions=Definitions(), workspaces=Path("/"), clock=SystemClock(),
+            file.tools, registered=None, folder="/", sandboxes=Sandboxes("process"), egress=tools._egress,
+            authorities=PolicyFile(file.policy), records=kept.records, definitions=Definitions(),
+            workspaces=tools._workspaces, clock=SystemClock(),
         )  # fmt: skip
 
 
@@ -424,15 +434,15 @@ async def test_no_secret_is_inside_neither_in_the_environment_nor_in_files_nor_i
     credentials = [CredentialUse(host="localhost", secret="TOKEN")]
     permissions = ["fs.workspace", "network.http:localhost"]
     tool = host(
-        builtin_tools()["python.run"], sandbox=tools._sandbox, folder="/", credentials=credentials,
-        permissions=permissions,
+        builtin_tools()["python.run"], folder="/", credentials=credentials, permissions=permissions,
     )  # fmt: skip
     tools._tools = {**tools._tools, "python.run": tool}
-    workspace = tmp_path / "workspaces" / "acme" / "exec_1"
+    home = tmp_path / "workspaces" / "acme" / "exec_1"
     given = {"needle": CANARY[::-1], "marked": "marked-and-found"}
 
     running = asyncio.create_task(run("python.run", {"code": WAITING, "input": given}))
-    await eventually((workspace / "ready").exists, within_s=20)
+    await eventually(lambda: list(home.glob("*/ready")), within_s=20)
+    (workspace,) = (ready.parent for ready in home.glob("*/ready"))
     assert memory_of_children(b"marked-and-found"), "the scan finds what is there"
     assert memory_of_children(CANARY.encode()) == []
     (workspace / "go").touch()
@@ -460,7 +470,7 @@ def test_every_definition_in_the_guide_is_one():
         else:
             assert parse_agents(text, Path("agents.yaml")).registered_tools is not None
 
-    assert kinds == {"Tool": 1, "Agents": 1}
+    assert kinds == {"Tool": 1, "Agents": 2}
 
 
 async def test_every_call_in_the_guide_answers_as_it_says(tools):

@@ -45,6 +45,7 @@ class StepContext(msgspec.Struct, frozen=True):
     ends_at_s: float = math.inf  # the deadline by the clock below, which never steps back
     clock: Clock = _CLOCK
     save: Callable[[], Awaitable[None]] | None = None
+    trace_id: str = ""  # of the execution, for whoever writes down what was done for it
 
     @property
     def remaining_s(self) -> float:

@@ -1,12 +1,13 @@
-"""The built-in agent `tools`: every tool call of this worker, each under its compiled profile in the sandbox.
+"""The built-in agent `tools`: every tool call of this worker, each under its compiled profile in its sandbox.
 
-Finds the tool (pinned by the execution, named in the agents file, or built in), checks the input, opens the way out if
-hosts are granted, runs it, checks the output, and leaves exactly one record of the call, whatever became of it.
+Finds the tool (pinned by the execution, named in the agents file, or built in), has its permit compiled for whoever
+calls, checks the input, opens workspace and way out where they are granted, runs it in the backend that was insisted
+on, checks the output, and leaves exactly one record of the call, whatever became of it, also where it was refused.
 """
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,20 +23,39 @@ from agentflow.ids import ExecutionId
 from agentflow.tools.load import LoadedTool, builtin_tools, tool_from_data
 from sandbox.egress.allowance import Allowance
 from sandbox.egress.door import Door, EgressProxy
-from sandbox.policy import Grants
-from sandbox.runner import Sandbox
+from sandbox.policy import ExecProfile, Grants, profile_hash, refused_profile
+from sandbox.runner import Sandboxes
 from sandbox.tool_call import SandboxOutcome, ToolCall
 from worker.agents.agent import StepContext
 from worker.outcome import StepFailed, fault_of
 from worker.tools import schemas
+from worker.tools.authorities import Authorities
 from worker.tools.definitions import Definitions
-from worker.tools.hosting import HostedTool, host
+from worker.tools.hosting import HostedTool, Permit, backend_of, host, permit
 from worker.tools.records import ToolRecords
 from worker.tools.redaction import redacted
+from worker.tools.workspaces import Workspace, Workspaces
 
 _PRINTED_CHARS_MAX = 4_000
+_PERMITS_KEPT = 1_024
+_TEST = "af tool test"  # what stands where a workflow's name would
+_TEST_S = 60.0
 
 log = structlog.get_logger(__name__)
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """One call as it was asked for, before anything about it is decided."""
+
+    tool: HostedTool
+    site: CallSite
+    workflow: str
+    input: Any
+    effect_key: str
+    step: str
+    patience_s: float
+    network: bool = True
+    is_test: bool = False
 
 
 class ToolsAgent:
@@ -43,17 +63,19 @@ class ToolsAgent:
         self,
         tools: Mapping[str, HostedTool],
         *,
-        sandbox: Sandbox,
+        sandboxes: Sandboxes,
+        authorities: Authorities,
         egress: EgressProxy,
         records: ToolRecords,
         definitions: Definitions,
         registered: Grants,
         folder: str,
-        workspaces: Path,
+        workspaces: Workspaces,
         clock: Clock,
     ) -> None:
         self._tools = tools
-        self._sandbox = sandbox
+        self._sandboxes = sandboxes
+        self._authorities = authorities
         self._egress = egress
         self._records = records
         self._definitions = definitions
@@ -62,6 +84,7 @@ class ToolsAgent:
         self._workspaces = workspaces
         self._clock = clock
         self._pinned: dict[str, HostedTool] = {}
+        self._permits: OrderedDict[tuple[str, str, tuple[Grants, ...]], Permit] = OrderedDict()
 
     async def run(self, request: StepRequest, context: StepContext) -> Any:
         tenant = context.tenant
@@ -72,19 +95,17 @@ class ToolsAgent:
                 f"An earlier attempt may have called {tool.name}, which is to be called once at most. Look, and decide."
             )
             raise StepFailed(StepFault("in_doubt", doubt))
-        site = CallSite(tenant, context.execution_id, request.path, context.attempt, tool.name)
-        call = ToolCall(
-            call=tool.call,
-            path=tool.path,
-            input=tool.given(request.input),
-            execution_id=context.execution_id,
-            step=context.step,
-            attempt=context.attempt,
-            effect_key=context.effect_key,
-            workspace=self._workspace(site) if tool.has_workspace else None,
-            tenant=tenant,
+        outcome = await self._recorded(
+            _Call(
+                tool,
+                CallSite(tenant, context.execution_id, request.path, context.attempt, tool.name, context.trace_id),
+                request.workflow,
+                request.input,
+                context.effect_key,
+                context.step,
+                context.remaining_s,
+            )
         )
-        outcome = await self._recorded(tool, site, call, request.input)
         await self._records.stored()
         if outcome.fault is not None:
             raise StepFailed(outcome.fault)
@@ -95,16 +116,11 @@ class ToolsAgent:
         try:
             loaded = tool_from_data(test.definition) if test.definition else builtin_tools().get(test.tool)
             tool = self._registered_tool(loaded) if test.definition and loaded else self._known(test.tool)
-            if not test.network:
-                tool = msgspec.structs.replace(tool, grants=())
-            site = CallSite(test.tenant_id, ExecutionId(f"test_{test.call_id}"), "test", 1, tool.name)
+            execution = ExecutionId(f"test_{test.call_id}")
+            site = CallSite(test.tenant_id, execution, "test", 1, tool.name, self._records.new_trace())
             key = f"{test.tenant_id}/test/{test.call_id}"
-            call = ToolCall(
-                call=tool.call, path=tool.path, input=tool.given(test.input), execution_id=site.execution_id,
-                step="test", attempt=1, effect_key=key, tenant=test.tenant_id,
-                workspace=self._workspace(site) if tool.has_workspace else None,
-            )  # fmt: skip
-            outcome = await self._recorded(tool, site, call, test.input)
+            asked = _Call(tool, site, _TEST, test.input, key, "test", _TEST_S, network=test.network, is_test=True)
+            outcome = await self._recorded(asked)
             await self._records.stored()
         except Exception as error:  # noqa: BLE001 - the answer to a test is what went wrong
             return ToolTestOutcome(fault=fault_of(error), worker=self._records.worker)
@@ -113,14 +129,14 @@ class ToolsAgent:
             fault=outcome.fault,
             logs=outcome.logs[:_PRINTED_CHARS_MAX],
             duration_ms=round(outcome.duration_s * 1000),
-            backend=tool.profile.backend,
+            backend=outcome.backend,
             isolation=outcome.isolation,
             profile_hash=outcome.profile_hash,
             worker=self._records.worker,
         )
 
     async def close(self) -> None:
-        await self._sandbox.close()
+        await self._sandboxes.close()
         await self._records.close()
 
     async def _find(self, tenant: str, name: str, digest: str | None) -> HostedTool:
@@ -143,73 +159,116 @@ class ToolsAgent:
         raise StepFailed(StepFault("tool_unknown", unknown))
 
     def _registered_tool(self, loaded: LoadedTool) -> HostedTool:
-        return host(loaded, sandbox=self._sandbox, folder=self._folder, tenant=self._registered)
+        return host(loaded, folder=self._folder, operator=self._registered)
 
-    def _workspace(self, site: CallSite) -> str:
-        folder = self._workspaces / site.tenant_id / site.execution_id
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return str(folder)
+    async def _permit(self, tool: HostedTool, authorities: tuple[Grants, ...]) -> Permit:
+        """Compiled once for each tool and set of authorities: what they say is all that a profile depends on."""
+        key = tool.name, tool.digest, authorities
+        found = self._permits.get(key)
+        if found is None:
+            found = self._permits[key] = await permit(tool, self._sandboxes, authorities)
+            if len(self._permits) > _PERMITS_KEPT:
+                self._permits.popitem(last=False)
+        return found
 
-    async def _recorded(self, tool: HostedTool, site: CallSite, call: ToolCall, input: Any) -> SandboxOutcome:
-        """The call and its record, which is noted even where the call is cancelled."""
+    async def _recorded(self, asked: _Call) -> SandboxOutcome:
+        """The call and its record, which is noted even where the call is cancelled or never began."""
+        tool = asked.tool
         started_at_ms, began_s = self._clock.now_ms(), self._clock.monotonic_s()
         doors: list[Door] = []
-        outcome = _never_ran(tool, "cancelled", "The call was given up before it ended.")
+        authorities = (tool.operator, *self._authorities.of(asked.site.tenant_id, asked.workflow))
+        permitted, outcome = None, None
+        fault = StepFault("cancelled", "The call was given up before it ended.")
         try:
-            outcome = await self._checked(tool, site, call, input, doors)
+            permitted = await self._permit(tool, authorities)
+            outcome = await self._checked(asked, permitted, doors)
         except AgentFlowError as error:
-            outcome = _never_ran(tool, error.code, error.message)
+            fault = StepFault(error.code, _told(error), error.retryable)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the call is on record and the step fails with it
+            fault = fault_of(error)
         finally:
+            if outcome is None:
+                profile = permitted.profile if permitted else self._refused(tool, authorities)
+                outcome = _never_ran(profile, fault)
             counts = doors[0].counts if doors else {"allowed": 0, "denied": 0}
             took_s = self._clock.monotonic_s() - began_s
             self._records.note(
                 ToolCallRecord(
-                    site=site,
+                    site=asked.site,
                     call_id=self._records.new_id(),
                     worker=self._records.worker,
                     tool_version=tool.version,
                     tool_digest=tool.digest,
-                    backend=tool.profile.backend,
+                    backend=outcome.backend,
                     isolation=outcome.isolation,
                     profile_hash=outcome.profile_hash,
                     effect=tool.effect,
-                    effect_key=call.effect_key,
+                    effect_key=asked.effect_key,
                     started_at_ms=started_at_ms,
                     duration_ms=round(took_s * 1000),
                     cpu_ms=round(outcome.cpu_s * 1000),
                     max_rss_bytes=outcome.max_rss_bytes,
-                    **_sizes(input, outcome),
+                    **_sizes(asked.input, outcome),
                     exit_code=outcome.exit_code,
                     fault=outcome.fault,
-                    arguments=redacted(input, secrets=self._secrets(tool)),
+                    arguments=redacted(asked.input, secrets=self._secrets(tool)),
+                    layers=outcome.layers,
+                    workspace_digest=outcome.workspace_digest,
                     egress_allowed=counts["allowed"],
                     egress_denied=counts["denied"],
                     cost_dollars=tool.dollars_per_call + tool.dollars_per_second * took_s,
                 )
             )
-            self._log(site, tool, outcome)
+            self._log(asked.site, tool, outcome)
         return outcome
 
-    async def _checked(
-        self, tool: HostedTool, site: CallSite, call: ToolCall, input: Any, doors: list[Door]
-    ) -> SandboxOutcome:
-        wrong = schemas.faults(tool.input, input, "input")
+    async def _checked(self, asked: _Call, permitted: Permit, doors: list[Door]) -> SandboxOutcome:
+        tool = asked.tool
+        wrong = schemas.faults(tool.input, asked.input, "input")
         if wrong:
-            return _never_ran(
-                tool, "tool_input_invalid", f"The input does not fit {tool.name} {tool.version}: {wrong}."
-            )
-        async with contextlib.AsyncExitStack() as stack:
-            if tool.grants:
-                allowed = Allowance(site, tool.grants, tool.credentials)
-                doors.append(await stack.enter_async_context(self._egress.door(allowed)))
-                call = msgspec.structs.replace(call, egress=doors[0].path)
-            outcome = await self._sandbox.run(call, tool.profile)
+            unfit = f"The input does not fit {tool.name} {tool.version}: {wrong}."
+            return _never_ran(permitted.profile, StepFault("tool_input_invalid", unfit))
+        outcome = await self._run(asked, permitted, doors)
         if outcome.fault is None:
             wrong = schemas.faults(tool.output, outcome.output, "output")
             if wrong:
                 fault = StepFault("tool_output_invalid", f"The output does not fit its schema: {wrong}.")
                 return msgspec.structs.replace(outcome, output=None, fault=fault)
         return outcome
+
+    async def _run(self, asked: _Call, permitted: Permit, doors: list[Door]) -> SandboxOutcome:
+        tool, site = asked.tool, asked.site
+        workspace: Workspace | None = None
+        async with contextlib.AsyncExitStack() as stack:
+            if permitted.has_workspace:
+                opening = self._workspaces.passing() if asked.is_test else self._workspaces.opened(
+                    site, within_s=asked.patience_s
+                )  # fmt: skip
+                workspace = await stack.enter_async_context(opening)
+            if permitted.grants and asked.network:
+                allowed = Allowance(site, permitted.grants, tool.credentials)
+                doors.append(await stack.enter_async_context(self._egress.door(allowed)))
+            call = ToolCall(
+                call=tool.call,
+                path=tool.path,
+                input=tool.given(asked.input),
+                execution_id=site.execution_id,
+                step=asked.step,
+                attempt=site.attempt,
+                effect_key=asked.effect_key,
+                tenant=site.tenant_id,
+                workspace=workspace.path if workspace is not None else None,
+                egress=doors[0].path if doors else None,
+                trusted=self._egress.authority_pem if doors and tool.credentials else None,
+            )
+            running = permitted.sandbox.run(call, permitted.profile)
+            outcome = await (workspace.bounded(running) if workspace is not None else running)
+        if workspace is not None:
+            return msgspec.structs.replace(outcome, workspace_digest=workspace.digest)
+        return outcome
+
+    def _refused(self, tool: HostedTool, authorities: tuple[Grants, ...]) -> ExecProfile:
+        return refused_profile(backend_of(tool, self._sandboxes, authorities))
 
     def _secrets(self, tool: HostedTool) -> list[str]:
         found = (self._egress.secret_of(credential.secret) for credential in tool.credentials)
@@ -233,14 +292,20 @@ class ToolsAgent:
         )
 
 
-def _never_ran(tool: HostedTool, code: str, message: str) -> SandboxOutcome:
+def _never_ran(profile: ExecProfile, fault: StepFault) -> SandboxOutcome:
     return SandboxOutcome(
-        isolation=tool.profile.isolation,
-        profile_hash=tool.profile_hash,
+        isolation=profile.isolation,
+        profile_hash=profile_hash(profile),
         duration_s=0.0,
-        fault=StepFault(code, message),
-        backend=tool.profile.backend,
+        fault=fault,
+        backend=profile.backend,
     )
+
+
+def _told(error: AgentFlowError) -> str:
+    """A refusal with every part of it: whoever reads the step's fault sees what is missing and who can give it."""
+    problems = [f"{problem.message} {problem.hint}".strip() for problem in getattr(error, "problems", ())]
+    return " ".join([error.message, *problems, error.hint])
 
 
 def _sizes(input: Any, outcome: SandboxOutcome) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""From a definition to a tool that can be called: what runs, under which profile, with which way out.
+"""From a definition to a tool that can be called, and from there to the permit one call runs under.
 
-Called by `agent` for pinned definitions and by `wiring` for those of the agents file. Compiling a profile is
-`sandbox.policy`'s work; this adds what a definition implies (a URL's code, a secret's host, a folder's name).
+Called by `agent` for pinned definitions and by `opening` for those of the agents file. Compiling a profile is
+`sandbox.policy`'s work; this adds what a definition implies (a URL's code, a secret's host, the backend that its kind
+of program needs).
 """
 
 import os
@@ -24,8 +25,19 @@ from agentflow.tools.definition import (
 from agentflow.tools.load import LoadedTool
 from sandbox.egress.allowance import Credential
 from sandbox.egress.policy import Grant, Refused, parse_grant, parse_host
-from sandbox.policy import MIB, OPERATOR, ExecProfile, Grants, SecretRef, ToolNeeds, compile_profile, profile_hash
-from sandbox.runner import Sandbox
+from sandbox.policy import (
+    MIB,
+    OPERATOR,
+    ExecProfile,
+    Grants,
+    SecretRef,
+    ToolNeeds,
+    compile_profile,
+    profile_hash,
+    required_backend,
+    strongest,
+)
+from sandbox.runner import Sandbox, Sandboxes
 from sandbox.tool_call import Command, Container, WasmModule
 from worker.tools import schemas
 
@@ -49,9 +61,11 @@ class HostedTool(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     call: str | Command | Container | WasmModule
     path: tuple[str, ...]
-    profile: ExecProfile
+    needs: ToolNeeds
+    folder: str  # where relative paths of its needs start
     effect: str
-    grants: tuple[Grant, ...] = ()
+    operator: Grants = OPERATOR  # what this worker allows it, before any role or tenant is asked
+    is_builtin: bool = False
     credentials: tuple[Credential, ...] = ()
     input: Any = None  # compiled schemas, None where they say nothing
     output: Any = None
@@ -59,30 +73,36 @@ class HostedTool(msgspec.Struct, frozen=True, kw_only=True):
     dollars_per_call: float = 0.0
     dollars_per_second: float = 0.0
 
-    @property
-    def profile_hash(self) -> str:
-        return profile_hash(self.profile)
+    def given(self, input: Any) -> Any:
+        return input if self.wrapped is None else {**self.wrapped, "input": input}
+
+
+class Permit(msgspec.Struct, frozen=True):
+    """What a tool may have for one set of authorities, and the sandbox that holds it to that."""
+
+    profile: ExecProfile
+    hash: str
+    sandbox: Sandbox
+    grants: tuple[Grant, ...] = ()
 
     @property
     def has_workspace(self) -> bool:
         return _WORKSPACE in self.profile.permissions
 
-    def given(self, input: Any) -> Any:
-        return input if self.wrapped is None else {**self.wrapped, "input": input}
-
 
 def host(
     tool: LoadedTool,
     *,
-    sandbox: Sandbox,
     folder: str,
     permissions: Sequence[str] = (),
     credentials: Sequence[CredentialUse] = (),
-    tenant: Grants = OPERATOR,
+    sandbox: str | None = None,
+    operator: Grants = OPERATOR,
 ) -> HostedTool:
-    """`permissions` and `credentials` are what the operator adds where the tool is hosted."""
+    """`permissions`, `credentials` and `sandbox` are what the operator adds where the tool is hosted."""
     name, spec = tool.definition.name, tool.definition.spec
     used = (*spec.credentials, *credentials)
+    call, path, wrapped = _running(tool, folder)
     needs = ToolNeeds(
         name=name,
         timeout_s=spec.timeout / 1000,
@@ -90,22 +110,19 @@ def host(
         permissions=tuple(dict.fromkeys((*spec.permissions, *permissions))),
         environment=spec.environment,
         secrets=tuple(dict.fromkeys(SecretRef(use.secret, (use.host,)) for use in used)),
-        sandbox=spec.sandbox,
+        sandbox=strongest(spec.sandbox, sandbox, _implied(call)),
     )
-    profile = compile_profile(needs, backend=sandbox.backend, isolation=sandbox.isolation, folder=folder, tenant=tenant)
-    if isinstance(spec.run, RunBuiltin) and profile.readable:
-        readable = os.pathsep.join(profile.readable)
-        profile = msgspec.structs.replace(profile, environment={**profile.environment, "AGENTFLOW_READABLE": readable})
-    call, path, wrapped = _running(tool, folder)
     return HostedTool(
         name=name,
         version=tool.definition.version,
         digest=tool.digest,
         call=call,
         path=path,
-        profile=profile,
+        needs=needs,
+        folder=folder,
         effect=spec.effect,
-        grants=tuple(_grant(name, text) for text in profile.network),
+        operator=operator,
+        is_builtin=isinstance(spec.run, RunBuiltin),
         credentials=tuple(_credential(name, use) for use in used),
         input=schemas.compiled(spec.input),
         output=schemas.compiled(spec.output),
@@ -113,6 +130,37 @@ def host(
         dollars_per_call=spec.cost.dollars_per_call,
         dollars_per_second=spec.cost.dollars_per_second,
     )
+
+
+def backend_of(tool: HostedTool, sandboxes: Sandboxes, authorities: Sequence[Grants]) -> str:
+    return required_backend(sandboxes.deployed, tool=tool.needs, authorities=authorities)
+
+
+async def permit(tool: HostedTool, sandboxes: Sandboxes, authorities: Sequence[Grants]) -> Permit:
+    """Refused where a need is not granted, and where the backend that somebody insists on does not stand."""
+    backend = backend_of(tool, sandboxes, authorities)
+    # Grants first: who may not run at all need not learn what stands here.
+    compile_profile(tool.needs, backend=backend, isolation="full", folder=tool.folder, authorities=authorities)
+    sandbox = await sandboxes.of(backend)
+    profile = compile_profile(
+        tool.needs, backend=backend, isolation=sandbox.isolation, folder=tool.folder, authorities=authorities
+    )
+    if tool.is_builtin and profile.readable:
+        readable = os.pathsep.join(profile.readable)
+        profile = msgspec.structs.replace(profile, environment={**profile.environment, "AGENTFLOW_READABLE": readable})
+    grants = tuple(_grant(tool.name, text) for text in profile.network)
+    return Permit(profile, profile_hash(profile), sandbox, grants)
+
+
+def _implied(call: str | Command | Container | WasmModule) -> str | None:
+    """The weakest backend that can run this kind of program at all."""
+    match call:
+        case Container():
+            return "docker"
+        case WasmModule():
+            return "wasm"
+        case _:
+            return None
 
 
 def _running(

@@ -5,7 +5,7 @@ Called by `worker.wiring`, which hands in every adapter; it reads no settings it
 
 import ipaddress
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -17,13 +17,15 @@ from sandbox.egress.door import EgressProxy
 from sandbox.egress.policy import Reach
 from sandbox.egress.terminator import Terminator
 from sandbox.egress.upstream import Upstream
-from sandbox.policy import Grants
-from sandbox.runner import Sandbox
+from sandbox.policy import OPERATOR, compile_profile
+from sandbox.runner import Sandboxes
 from worker.agents_file import BuiltinToolSpec, HostedToolSpec, RegisteredTools, ToolSpec
 from worker.tools.agent import ToolsAgent
+from worker.tools.authorities import Authorities, registered_tools
 from worker.tools.definitions import Definitions
 from worker.tools.hosting import HostedTool, host
 from worker.tools.records import ToolRecords
+from worker.tools.workspaces import Workspaces
 
 # Hosted without being asked for: they reach nothing that was not granted. Code of other people, and folders, are
 # named in the agents file or not there.
@@ -45,37 +47,37 @@ def open_tools(
     *,
     registered: RegisteredTools | None,
     folder: str,
-    sandbox: Sandbox,
+    sandboxes: Sandboxes,
+    authorities: Authorities,
     egress: EgressProxy,
     records: ToolRecords,
     definitions: Definitions,
-    workspaces: Path,
+    workspaces: Workspaces,
     clock: Clock,
 ) -> ToolsAgent:
-    tools = {name: host(builtin_tools()[name], sandbox=sandbox, folder=folder) for name in _ALWAYS}
-    tools |= {name: _hosted(name, spec, sandbox, folder) for name, spec in specs.items()}
-    allowed = registered or RegisteredTools()
+    tools = {name: host(builtin_tools()[name], folder=folder) for name in _ALWAYS}
+    tools |= {name: _hosted(name, spec, folder) for name, spec in specs.items()}
     return ToolsAgent(
         tools,
-        sandbox=sandbox,
+        sandboxes=sandboxes,
+        authorities=authorities,
         egress=egress,
         records=records,
         definitions=definitions,
-        registered=Grants("the agents file's `registered_tools`", allow=tuple(allowed.allow), deny=tuple(allowed.deny)),
+        registered=registered_tools(registered),
         folder=folder,
         workspaces=workspaces,
         clock=clock,
     )
 
 
-def open_egress(*, private: str, own: str, secrets: Path | None, records: ToolRecords) -> EgressProxy:
-    """`private` and `own` are ranges and addresses, separated by commas (see `settings.egress_private`)."""
-    reach = Reach(
-        private=tuple(ipaddress.ip_network(text.strip()) for text in private.split(",") if text.strip()),
-        own=frozenset(ipaddress.ip_address(text) for text in own.split(",") if text),
-    )
+def open_egress(
+    *, private: str, own: Sequence[tuple[str, int]] = (), secrets: Path | None, records: ToolRecords
+) -> EgressProxy:
+    """`private` are ranges, separated by commas (see `settings.egress_private`); `own` the servers never to reach."""
+    reach = Reach(private=tuple(ipaddress.ip_network(text.strip()) for text in private.split(",") if text.strip()))
     return EgressProxy(
-        upstream=Upstream(reach=reach, tls=ssl.create_default_context()),
+        upstream=Upstream(reach=reach, own=own, tls=ssl.create_default_context()),
         record=records.note,
         secret_of=_secrets_in(secrets),
         now_ms=records.now_ms,
@@ -96,17 +98,28 @@ def _secrets_in(folder: Path | None) -> Callable[[str], str | None]:
     return secret_of
 
 
-def _hosted(name: str, spec: HostedToolSpec, sandbox: Sandbox, folder: str) -> HostedTool:
+def _hosted(name: str, spec: HostedToolSpec, folder: str) -> HostedTool:
+    """Refused now, and not at its first call, where it names what no sandbox can grant."""
+    tool = _hosted_as(name, spec, folder)
+    compile_profile(tool.needs, backend="process", isolation="full", folder=folder, authorities=(OPERATOR,))
+    return tool
+
+
+def _hosted_as(name: str, spec: HostedToolSpec, folder: str) -> HostedTool:
     match spec:
         case BuiltinToolSpec():
             known = builtin_tools().get(name)
             if known is None:
                 raise UnknownBuiltin(name)
             return host(
-                known, sandbox=sandbox, folder=folder, permissions=spec.permissions, credentials=spec.credentials
+                known,
+                folder=folder,
+                permissions=spec.permissions,
+                credentials=spec.credentials,
+                sandbox=spec.sandbox,
             )
         case ToolSpec():
-            return host(_local(name, spec), sandbox=sandbox, folder=folder)
+            return host(_local(name, spec), folder=folder, sandbox=spec.sandbox)
         case _:
             assert_never(spec)
 

@@ -38,6 +38,10 @@ class ToolRecords:
     def new_id(self) -> str:
         return self._ids.ulid()
 
+    def new_trace(self) -> TraceId:
+        """For a call outside of any execution."""
+        return self._ids.trace()
+
     def publish_to(self, bus: MessageBus) -> None:
         """From now on. What was noted before goes first."""
         self._publishing = asyncio.create_task(self._publish(bus), name="tool records")
@@ -94,7 +98,7 @@ class ToolRecords:
         at_ms = record.at_ms if isinstance(record, EgressRecord) else record.started_at_ms + record.duration_ms
         return seal(
             id=message_id,
-            trace_id=TraceId("0" * 32),
+            trace_id=TraceId(site.trace_id),
             span_id=message_id[-16:].lower(),
             sender=self.worker,
             to="audit",

@@ -7,7 +7,6 @@ to FOLDER/records.
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import ssl
 import subprocess
@@ -66,7 +65,8 @@ async def main() -> None:
     (folder / "authority.pem").write_text(terminator.authority_pem)
     proxy = EgressProxy(
         upstream=Upstream(
-            reach=Reach(own=frozenset({ipaddress.ip_address("93.184.216.36")})),
+            reach=Reach(),
+            own=[("ours.test", 80), ("ours.test", 443)],
             tls=ssl.create_default_context(cafile=folder / "ca.pem"),
         ),
         record=record,

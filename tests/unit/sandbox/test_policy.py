@@ -3,6 +3,7 @@ import pytest
 
 from sandbox.policy import (
     MIB,
+    OPERATOR,
     Bounds,
     ExecProfile,
     Grants,
@@ -12,14 +13,15 @@ from sandbox.policy import (
     ToolNeeds,
     compile_profile,
     profile_hash,
+    refused_profile,
     required_backend,
 )
 
 
 def profile_of(*, role=None, tenant=None, **needs) -> ExecProfile:
-    authorities = {name: grants for name, grants in (("role", role), ("tenant", tenant)) if grants is not None}
+    authorities = [grants for grants in (role, tenant) if grants is not None] or [OPERATOR]
     return compile_profile(
-        ToolNeeds("kb.search", **needs), backend="process", isolation="full", folder="/srv/app", **authorities
+        ToolNeeds("kb.search", **needs), backend="process", isolation="full", folder="/srv/app", authorities=authorities
     )
 
 
@@ -139,7 +141,7 @@ def test_the_strongest_backend_that_anyone_insists_on_is_the_one():
 
     assert required_backend("process", tool=ToolNeeds("t")) == "process"
     assert required_backend("docker", tool=ToolNeeds("t", sandbox="process")) == "docker"
-    assert required_backend("process", tool=ToolNeeds("t", sandbox="docker"), tenant=gvisor) == "gvisor"
+    assert required_backend("process", tool=ToolNeeds("t", sandbox="docker"), authorities=[gvisor]) == "gvisor"
     assert required_backend("process", tool=ToolNeeds("t", sandbox="firecracker")) == "firecracker"  # refused by name
 
 
@@ -155,3 +157,11 @@ def test_the_hash_names_the_content_and_nothing_else():
         msgspec.structs.replace(base, backend="docker"),
     ):
         assert profile_hash(changed) != profile_hash(base)
+
+
+def test_a_call_that_was_refused_has_a_profile_that_grants_nothing_at_all():
+    profile = refused_profile("gvisor")
+
+    assert (profile.permissions, profile.network, profile.readable, profile.secrets) == ((), (), (), ())
+    assert (profile.wall_s, profile.memory_bytes, profile.processes_max, profile.disk_bytes) == (0, 0, 0, 0)
+    assert profile_hash(profile) != profile_hash(refused_profile("process"))

@@ -96,7 +96,7 @@ def test_a_grant_for_anywhere_still_keeps_to_the_usual_ports_and_public_addresse
 
     assert judge_name("example.com", 443, anywhere, tool="t")
     assert refusal(judge_name, "example.com", 22, anywhere, tool="t") == "not_granted"
-    assert refusal(judge_addresses, "example.com", ["10.0.0.1"], Reach()) == "address_denied"
+    assert refusal(judge_addresses, "example.com", 443, ["10.0.0.1"], Reach()) == "address_denied"
 
 
 @pytest.mark.parametrize("name", ["metadata.google.internal", "metadata", "instance-data", "Metadata.Google.Internal."])
@@ -130,31 +130,32 @@ def test_no_spelling_of_an_internal_address_passes_even_if_it_is_granted(text):
     def walk() -> None:
         host, port = parse_authority(text, 80)
         judge_name(host, port, (Grant(host),), tool="t")
-        judge_addresses(host, [host], Reach())
+        judge_addresses(host, port, [host], Reach())
 
     assert refusal(walk) in ("name_invalid", "address_denied", "metadata")
 
 
 def test_one_internal_address_among_public_ones_spoils_the_name():
-    public = judge_addresses("allowed.com", ["93.184.216.34", "2606:2800:220:1::1"], Reach())
+    public = judge_addresses("allowed.com", 443, ["93.184.216.34", "2606:2800:220:1::1"], Reach())
 
     assert len(public) == 2
-    assert refusal(judge_addresses, "allowed.com", ["93.184.216.34", "10.0.0.1"], Reach()) == "address_denied"
-    assert refusal(judge_addresses, "allowed.com", [], Reach()) == "unresolved"
+    assert refusal(judge_addresses, "allowed.com", 443, ["93.184.216.34", "10.0.0.1"], Reach()) == "address_denied"
+    assert refusal(judge_addresses, "allowed.com", 443, [], Reach()) == "unresolved"
 
 
-def test_an_operator_may_open_an_internal_range_but_never_metadata_or_our_own_addresses():
+def test_an_operator_may_open_an_internal_range_but_never_metadata_or_our_own_servers():
     own = ipaddress.ip_address("10.0.0.7")
     reach = Reach(
         private=tuple(ipaddress.ip_network(text) for text in ("10.0.0.0/8", "169.254.0.0/16", "fd00::/8")),
-        own=frozenset({own}),
+        own=frozenset({(own, 4222)}),
     )
 
-    assert why_not(ipaddress.ip_address("10.0.0.5"), reach) is None
-    assert why_not(own, reach) == "AgentFlow's own"
+    assert why_not(ipaddress.ip_address("10.0.0.5"), 4222, reach) is None
+    assert why_not(own, 4222, reach) == "AgentFlow's own"
+    assert why_not(own, 443, reach) is None
     for text in ("169.254.169.254", "fd00:ec2::254", "::ffff:169.254.169.254"):
-        assert why_not(ipaddress.ip_address(text), reach) == "a metadata service"
-    assert why_not(ipaddress.ip_address("192.168.0.1"), reach) == "internal"
+        assert why_not(ipaddress.ip_address(text), 80, reach) == "a metadata service"
+    assert why_not(ipaddress.ip_address("192.168.0.1"), 80, reach) == "internal"
 
 
 @given(st.text(max_size=300))
@@ -170,7 +171,7 @@ def test_whatever_is_asked_for_the_answer_is_one_spelling_or_a_refusal(text):
 
 @given(st.ip_addresses())
 def test_nothing_but_global_unicast_is_reachable(address):
-    if why_not(address, Reach()) is None:
+    if why_not(address, 443, Reach()) is None:
         assert address.is_global
         assert not address.is_multicast
         assert not address.is_private
