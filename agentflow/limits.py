@@ -70,6 +70,11 @@ AGENT_CONCURRENCY_MAX = 4_096
 EVENTS_PAGE_MAX = 1_000
 EVENTS_PAGE_BYTES_MAX = 16 * 1024 * 1024  # of large values in one page; the next page has the rest
 LIST_PAGE_MAX = 200
+LIST_PAGE_DEFAULT = 50
+LIST_COUNT_MAX = 10_000  # a longer list is not counted to its end: nobody reads further, and counting reads every row
+LIST_LOOKED_AT_MAX = 10_000  # rows looked into for one page of a list filtered by what no index knows
+GZIP_BYTES_MIN = 1_400  # an answer that fits into one packet gains nothing
+GZIP_ASIDE_BYTES = 64 * 1024  # larger ones are compressed beside the loop
 WAIT_S_MAX = 300  # longest a caller may hold a request open
 
 # Rhythm.
@@ -113,4 +118,5 @@ RETENTION_EVERY_S = 24 * 3600  # the purge is daily; whichever control plane com
 RETENTION_ORPHAN_S = 24 * 3600  # an artifact without an execution may belong to one that is just being committed
 PROGRAMS_CACHED_MAX = 512  # compiled workflows kept ready; a missing one costs one query and one compilation
 NEWEST_VERSION_KNOWN_S = 1.0  # a version registered by another replica is the newest here after this at the latest
+VERSIONS_LISTED_MAX = 1_000  # versions of one workflow in one answer; `GET /workflows` pages through more
 SUGGESTION_NAMES_MAX = 1_000  # names looked through for "did you mean"

@@ -20,7 +20,7 @@ from agentflow.ports import Shelf, StoredEvent
 from agentflow.workflow.load import read
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
-from control_plane.registry.executions import ExecutionSummary
+from control_plane.registry.executions import ExecutionFilter, ExecutionPage, ExecutionPlace
 from control_plane.registry.schemas import compile_schema, input_problems
 from control_plane.registry.tools import RegisteredTool, ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
@@ -30,11 +30,19 @@ from control_plane.schedules.book import ScheduleBook
 class ExecutionQueries(Protocol):
     """The read side of executions: lists, never the state a decision is made from."""
 
-    async def list(
-        self, tenant: TenantId, *, workflow: str | None, status: str | None, limit: int
-    ) -> Sequence[ExecutionSummary]: ...
+    async def page(
+        self,
+        tenant: TenantId,
+        wanted: ExecutionFilter,
+        *,
+        limit: int,
+        after: ExecutionPlace | None,
+        newest_first: bool,
+    ) -> ExecutionPage: ...
 
-    async def count(self, tenant: TenantId, *, workflow: str | None, status: str | None) -> int: ...
+    async def count(self, tenant: TenantId, wanted: ExecutionFilter) -> int:
+        """Never more than `limits.LIST_COUNT_MAX`, which then means at least so many."""
+        ...
 
 
 class EventLog(Protocol):

@@ -101,7 +101,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             tools=tools,
             ask_worker=tests_on(bus),
             orchestrator=orchestrator,
-            executions=SqlExecutions(db),
+            executions=SqlExecutions(db, seal=FieldSeal(ring)),
             events=store,
             agents=agents,
             claims=claims,

@@ -68,11 +68,17 @@ async def _list(workflow: str | None, status: str | None, limit: int | None, jso
         stdout().print("No executions. Start one with `af run WORKFLOW`.")
         return
     rows = [
-        (item.id, f"{item.workflow}@{item.version}", item.status, item.started_at, took(item.started_at, item.ended_at))
+        (
+            item.id,
+            f"{item.workflow.name}@{item.workflow.version}",
+            item.status,
+            item.started_at,
+            took(item.started_at, item.ended_at),
+        )
         for item in found.items
     ]
     print_table(("ID", "WORKFLOW", "STATUS", "STARTED", "TOOK"), rows)
-    if found.total_count > len(found.items):
+    if found.total_count is not None and found.total_count > len(found.items):
         stdout().print(f"{len(found.items)} of {found.total_count}; see more with --limit.", style="dim")
 
 

@@ -73,7 +73,7 @@ class Client:
         return msgspec.structs.replace(pushed, created=response.status == _CREATED)
 
     async def workflows(self, *, name: str | None = None, limit: int | None = None) -> WorkflowList:
-        return self._read(await self._send("GET", "/workflows", params=_given(name=name, limit=limit)), WorkflowList)
+        return self._read(await self._send("GET", "/workflows", params=_asked(limit=limit, name=name)), WorkflowList)
 
     async def workflow(self, ref: str) -> Workflow:
         """By id, by name (its newest version) or by `name@version`."""
@@ -85,7 +85,7 @@ class Client:
         return msgspec.structs.replace(pushed, created=response.status == _CREATED)
 
     async def tools(self, *, name: str | None = None) -> ToolList:
-        return self._read(await self._send("GET", "/tools", params=_given(name=name)), ToolList)
+        return self._read(await self._send("GET", "/tools", params=_asked(name=name)), ToolList)
 
     async def tool(self, ref: str) -> Tool:
         """By name (its newest version), `name@1` or `name@1.2.0`."""
@@ -138,7 +138,7 @@ class Client:
     async def executions(
         self, *, workflow: str | None = None, status: str | None = None, limit: int | None = None
     ) -> ExecutionList:
-        parameters = _given(workflow=workflow, status=status, limit=limit)
+        parameters = _asked(limit=limit, workflow=workflow, status=status)
         return self._read(await self._send("GET", "/executions", params=parameters), ExecutionList)
 
     async def execution(self, execution: str) -> Execution:
@@ -318,6 +318,11 @@ class _Triggered(msgspec.Struct, frozen=True):
 def _segment(text: str) -> str:
     """One part of a path, whatever it holds: a slash in a name must not reach another route."""
     return quote(text, safe="@")
+
+
+def _asked(limit: int | None = None, **filters: str | None) -> dict[str, str | float]:
+    """The parameters of a list."""
+    return _given(limit=limit, **{f"filter[{field}]": value for field, value in filters.items()})
 
 
 def _given(**parameters: str | float | None) -> dict[str, str | float]:

@@ -30,6 +30,7 @@ class Workflow(WorkflowSummary, frozen=True, kw_only=True):
 class WorkflowList(msgspec.Struct, frozen=True):
     items: list[WorkflowSummary]
     total_count: int
+    next_cursor: str | None = None
 
 
 class ToolSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,7 @@ class Tool(ToolSummary, frozen=True, kw_only=True):
 class ToolList(msgspec.Struct, frozen=True):
     items: list[ToolSummary]
     total_count: int
+    next_cursor: str | None = None
 
 
 class TestedTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,10 +88,15 @@ class StartedExecution(msgspec.Struct, frozen=True):
     ended_at: str | None = None
 
 
+class ListedWorkflow(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    version: str
+
+
 class ExecutionSummary(msgspec.Struct, frozen=True):
     id: str
-    workflow: str
-    version: str
+    workflow: ListedWorkflow
     status: str
     started_at: str
     ended_at: str | None
@@ -98,7 +105,8 @@ class ExecutionSummary(msgspec.Struct, frozen=True):
 
 class ExecutionList(msgspec.Struct, frozen=True):
     items: list[ExecutionSummary]
-    total_count: int
+    total_count: int | None
+    next_cursor: str | None = None
 
 
 class PinnedWorkflow(msgspec.Struct, frozen=True):

@@ -1,21 +1,34 @@
-"""The REST application: routes, error answers and the guards in front of them."""
+"""The REST application: routes, error answers, and what stands in front of them."""
+
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from agentflow import limits
 from control_plane.api import agents, errors, executions, health, orders, schedules, tools, workflows
+from control_plane.api.exchange import Exchange
 from control_plane.api.guards import Guards
 from control_plane.api.shortcut import Shortcut
 from control_plane.service import ControlPlane
 
+_ABOUT = """Durable workflows for agents.
 
-def create_api(control_plane: ControlPlane, version: str) -> FastAPI:
+Every error is problem details (RFC 9457) with a `code`, a `hint` and, where the input is wrong, every fault with its
+place. Lists take `filter[field]=`, `sort=`, `limit=` and the `cursor` of the page before. Every GET has a strong `ETag`
+and knows `If-None-Match`; writes to an execution know `If-Match`. A POST with an `Idempotency-Key` can be sent again.
+`X-Request-Id` is echoed and is in the logs."""
+
+
+def create_api(control_plane: ControlPlane, version: str) -> ASGIApp:
     app = FastAPI(
         title="AgentFlow",
         version=version,
+        description=_ABOUT,
         openapi_url="/api/v1/openapi.json",
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
+        generate_unique_id_function=lambda route: f"{route.tags[0]}.{route.name}",
     )
     app.state.control_plane = control_plane
     errors.install(app)
@@ -23,4 +36,19 @@ def create_api(control_plane: ControlPlane, version: str) -> FastAPI:
     app.add_middleware(Guards, body_bytes_max=limits.REQUEST_BYTES_MAX)
     for noun in (workflows, executions, orders, schedules, tools, agents, health):
         app.include_router(noun.router)
-    return app
+    _describe(app)
+    # Outside of everything, so that the answer to a fault of ours has its request id as well.
+    return Exchange(app, control_plane.new_request_id)
+
+
+def _describe(app: FastAPI) -> None:
+    """The document as FastAPI makes it, with the one shape that every error has."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = made()
+        shapes = document.setdefault("components", {}).setdefault("schemas", {})
+        shapes.setdefault("ProblemDetails", errors.ProblemDetails.model_json_schema())
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -9,10 +9,12 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from agentflow import limits
 from agentflow.errors import AgentFlowError, Bug, Conflict, Invalid, NotFound, Problem, Rejected, Unavailable
+from control_plane.registry.workflows import WorkflowOvertaken
 
 _log = structlog.get_logger(__name__)
 
@@ -46,9 +48,32 @@ class BodyTooLarge(Rejected):
         super().__init__(f"The body is larger than {limit} bytes.", hint="Send less, or send a reference to it.")
 
 
+class NotAcceptable(Rejected):
+    code = "AF1011"
+
+    def __init__(self, accepted: str) -> None:
+        super().__init__(
+            f"This server cannot answer as {accepted[:200]!r}.",
+            hint="Accept application/vnd.agentflow.v1+json or application/json.",
+        )
+
+
+class ResourceChanged(Conflict):
+    code = "AF1013"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is not as `If-Match` says any more. Nothing was changed.",
+            hint="Read it again, look at what changed, and send the request with the new ETag.",
+        )
+
+
 _STATUS_OF_ERROR: dict[type[AgentFlowError], HTTPStatus] = {
     UnsupportedBody: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    NotAcceptable: HTTPStatus.NOT_ACCEPTABLE,
+    ResourceChanged: HTTPStatus.PRECONDITION_FAILED,
+    WorkflowOvertaken: HTTPStatus.PRECONDITION_FAILED,
 }
 
 
@@ -96,6 +121,20 @@ def install(app: FastAPI) -> None:
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         _log.error("request.crashed", path=request.url.path, exc_info=error)
         return problem_response(Bug("The request failed because of a fault in AgentFlow."))
+
+
+class ProblemDetails(BaseModel):
+    """RFC 9457, with members of our own: the code that docs/errors explains, what to do, and each fault's place."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str
+    problems: list[dict[str, Any]] | None = None
 
 
 def _problem(

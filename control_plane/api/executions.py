@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Response
 
 from agentflow import limits
 from agentflow.artifacts.claim_check import bytes_claimed
@@ -13,32 +13,58 @@ from agentflow.contracts.claims import builtins
 from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import ExecutionId
 from agentflow.ports import StoredEvent
+from control_plane.api import schemas
+from control_plane.api.answers import answer, documented
+from control_plane.api.listing import Filter, Listing, Page, moment, one_of
 from control_plane.api.request import Behind, Tenant
-from control_plane.registry.executions import ExecutionSummary
+from control_plane.registry.executions import ExecutionFilter, ExecutionPlace, ExecutionSummary
 from control_plane.service import ControlPlane
 
 router = APIRouter(prefix="/api/v1/executions", tags=["executions"])
 
 
-@router.get("")
-async def list_executions(
-    behind: Behind,
-    tenant: Tenant,
-    workflow: str | None = None,
-    status: Annotated[str | None, Query(pattern="^(queued|running|paused|completed|failed|cancelled)$")] = None,
-    limit: Annotated[int, Query(ge=1, le=limits.LIST_PAGE_MAX)] = 50,
-) -> dict[str, Any]:
-    found = await behind.executions.list(tenant, workflow=workflow, status=status, limit=limit)
-    total = await behind.executions.count(tenant, workflow=workflow, status=status)
-    return {"items": [summary_view(summary) for summary in found], "total_count": total}
+_LISTED = Listing(
+    filters={
+        "workflow": Filter("Of this workflow: its id, its name, or name@version."),
+        "status": one_of("queued", "running", "paused", "completed", "failed", "cancelled"),
+        "tag": Filter("Of workflows with this tag."),
+        "started_after": moment("Started at this moment or later."),
+        "started_before": moment("Started before this moment."),
+    },
+    sorts=("started_at",),
+    default_sort="-started_at",
+    by_input=True,
+)
 
 
-@router.get("/{execution}")
-async def show(execution: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
-    return await execution_view(behind, await behind.orchestrator.state(tenant, ExecutionId(execution)))
+@router.get("", responses=documented(422, ok=schemas.ExecutionList), openapi_extra=_LISTED.openapi())
+async def list_executions(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
+    """Newest first. What starts while you turn pages moves nothing between them.
+
+    Filtered by the input, a page may be short and still have a `next_cursor`: so many rows were looked into.
+    """
+    wanted = ExecutionFilter(
+        workflow=page.filters.get("workflow"),
+        statuses=page.filters.get("status", ()),
+        tag=page.filters.get("tag"),
+        started_from_ms=page.filters.get("started_after"),
+        started_before_ms=page.filters.get("started_before"),
+        attributes=page.attributes,
+    )
+    after = None if page.after is None else ExecutionPlace(*page.after)
+    found = await behind.executions.page(tenant, wanted, limit=page.limit, after=after, newest_first=page.descending)
+    total = None if page.attributes else await behind.executions.count(tenant, wanted)
+    last = None if found.reached is None else (found.reached.started_at_ms, found.reached.id)
+    items = [summary_view(summary) for summary in found.items]
+    return answer(page.answer(items, last, total=total, exact=total is None or total < limits.LIST_COUNT_MAX))
 
 
-@router.get("/{execution}/events")
+@router.get("/{execution}", responses=documented(404, ok=schemas.Execution))
+async def show(execution: str, behind: Behind, tenant: Tenant) -> Response:
+    return await execution_answer(behind, await behind.orchestrator.state(tenant, ExecutionId(execution)))
+
+
+@router.get("/{execution}/events", responses=documented(404, 422, ok=schemas.EventPage))
 async def events(
     execution: str,
     behind: Behind,
@@ -46,17 +72,19 @@ async def events(
     after: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=limits.EVENTS_PAGE_MAX)] = limits.EVENTS_PAGE_MAX,
     wait_s: Annotated[float, Query(ge=0, le=limits.WAIT_S_MAX)] = 0,
-) -> dict[str, Any]:
+) -> Response:
     """With `wait_s` a long poll: answers once there is an event after `after`, or the execution has ended."""
     state = await behind.orchestrator.wait(
         tenant, ExecutionId(execution), lambda newer: newer.version > after or newer.ended, within_s=wait_s
     )
     stored = await behind.events.read(tenant, state.execution, after_version=after, limit=limit)
     shown = _page(stored)
-    return {
-        "items": [await behind.whole(state, event_view(event)) for event in shown],
-        "ended": state.ended and after + len(shown) >= state.version,
-    }
+    return answer(
+        {
+            "items": [await behind.whole(state, event_view(event)) for event in shown],
+            "ended": state.ended and after + len(shown) >= state.version,
+        }
+    )
 
 
 def _page(stored: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
@@ -67,6 +95,15 @@ def _page(stored: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         if room < 0 and at > 0:
             return stored[:at]
     return stored
+
+
+async def execution_answer(behind: ControlPlane, state: ExecutionState) -> Response:
+    return answer(await execution_view(behind, state), headers={"ETag": execution_etag(state)})
+
+
+def execution_etag(state: ExecutionState) -> str:
+    """Everything shown of an execution follows from its events, so their number is as good as a hash."""
+    return f'"{state.version}"'
 
 
 async def execution_view(behind: ControlPlane, state: ExecutionState) -> dict[str, Any]:
@@ -145,8 +182,7 @@ def event_view(stored: StoredEvent) -> dict[str, Any]:
 def summary_view(summary: ExecutionSummary) -> dict[str, Any]:
     return {
         "id": summary.id,
-        "workflow": summary.workflow,
-        "version": summary.version,
+        "workflow": msgspec.to_builtins(summary.workflow),
         "status": summary.status,
         "started_at": rfc3339(summary.started_at_ms),
         "ended_at": None if summary.ended_at_ms is None else rfc3339(summary.ended_at_ms),

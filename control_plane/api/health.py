@@ -1,23 +1,22 @@
 """Is this process alive, and can it do its work? For supervisors and load balancers."""
 
-from typing import Any
-
 from fastapi import APIRouter, Response
 
+from control_plane.api import schemas
+from control_plane.api.answers import answer, documented
 from control_plane.api.request import Behind
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz")
-async def healthz() -> dict[str, Any]:
-    return {"status": "ok"}
+@router.get("/healthz", responses=documented(ok=schemas.Health))
+async def healthz() -> Response:
+    return answer({"status": "ok"})
 
 
-@router.get("/readyz")
-async def readyz(response: Response, behind: Behind) -> dict[str, Any]:
+@router.get("/readyz", responses=documented(ok={200: schemas.Readiness, 503: schemas.Readiness}))
+async def readyz(behind: Behind) -> Response:
     """Ready means that starts can be committed. A bus that is away is shown, but work is still accepted."""
     parts = await behind.parts_ready()
     ready = parts["database"]
-    response.status_code = 200 if ready else 503
-    return {"status": "ok" if ready else "unavailable", **parts}
+    return answer({"status": "ok" if ready else "unavailable", **parts}, 200 if ready else 503)

@@ -3,15 +3,20 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentflow.canonical import canonical
+from agentflow.errors import Conflict
 from agentflow.execution import messages
 from agentflow.execution.messages import Stamp
 from agentflow.ids import ExecutionId, StepPath
-from control_plane.api.executions import execution_view
-from control_plane.api.request import Behind, IdempotencyKey, Tenant
+from agentflow.ports import VersionConflict
+from control_plane.api import schemas
+from control_plane.api.answers import documented
+from control_plane.api.errors import ResourceChanged
+from control_plane.api.executions import execution_answer
+from control_plane.api.request import Behind, IdempotencyKey, IfMatch, Tenant
 
 router = APIRouter(prefix="/api/v1/executions/{execution}", tags=["executions"])
 
@@ -50,61 +55,83 @@ RequestId = Annotated[str, Depends(request_id)]
 Wanted = Callable[[Stamp], messages.Request]
 
 
-def asking(execution: str, behind: Behind, tenant: Tenant) -> Callable[[Wanted], Awaitable[dict[str, Any]]]:
-    async def ask(wanted: Wanted) -> dict[str, Any]:
-        state = await behind.orchestrator.request(tenant, ExecutionId(execution), wanted)
-        return await execution_view(behind, state)
+def asking(
+    execution: str, behind: Behind, tenant: Tenant, if_match: IfMatch = None
+) -> Callable[[Wanted], Awaitable[Response]]:
+    """With `If-Match`, the order counts only for the execution as the caller has seen it."""
+
+    async def ask(wanted: Wanted) -> Response:
+        seen = version_seen(if_match, execution)
+        try:
+            state = await behind.orchestrator.request(tenant, ExecutionId(execution), wanted, only_at=seen)
+        except Conflict as conflict:
+            if seen is not None and conflict.code == VersionConflict.code:  # also where another replica found it out
+                raise ResourceChanged(f"Execution {execution}") from None
+            raise
+        return await execution_answer(behind, state)
 
     return ask
 
 
-Ask = Annotated[Callable[[Wanted], Awaitable[dict[str, Any]]], Depends(asking)]
+def version_seen(if_match: str | None, execution: str) -> int | None:
+    """The version in the ETag of an execution; what is no such ETag cannot be of any execution."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    number = if_match.strip().strip('"').removesuffix("-gzip")
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise ResourceChanged(f"Execution {execution}")
+    return int(number)
 
 
-@router.post("/pause")
-async def pause(ask: Ask, request: RequestId, body: Reason | None = None) -> dict[str, Any]:
+_ANSWERS = documented(404, 409, 412, 422, ok=schemas.Execution)
+
+Ask = Annotated[Callable[[Wanted], Awaitable[Response]], Depends(asking)]
+
+
+@router.post("/pause", responses=_ANSWERS)
+async def pause(ask: Ask, request: RequestId, body: Reason | None = None) -> Response:
     """Begin nothing new. Steps that run may end, and their results are kept."""
     return await ask(lambda stamp: messages.Pause(stamp, request, body.reason if body else ""))
 
 
-@router.post("/resume")
-async def resume(ask: Ask, request: RequestId) -> dict[str, Any]:
+@router.post("/resume", responses=_ANSWERS)
+async def resume(ask: Ask, request: RequestId) -> Response:
     return await ask(lambda stamp: messages.Resume(stamp, request))
 
 
-@router.post("/cancel")
-async def cancel(ask: Ask, request: RequestId, body: Reason | None = None) -> dict[str, Any]:
+@router.post("/cancel", responses=_ANSWERS)
+async def cancel(ask: Ask, request: RequestId, body: Reason | None = None) -> Response:
     """Stop in order: running steps are halted, declared compensations run, then the execution is cancelled."""
     return await ask(lambda stamp: messages.Cancel(stamp, request, body.reason if body else ""))
 
 
-@router.post("/terminate")
-async def terminate(ask: Ask, request: RequestId, body: Reason | None = None) -> dict[str, Any]:
+@router.post("/terminate", responses=_ANSWERS)
+async def terminate(ask: Ask, request: RequestId, body: Reason | None = None) -> Response:
     """Stop now, without undoing anything."""
     return await ask(lambda stamp: messages.Terminate(stamp, request, body.reason if body else ""))
 
 
-@router.post("/signal")
-async def signal(ask: Ask, request: RequestId, body: SignalBody) -> dict[str, Any]:
+@router.post("/signal", responses=_ANSWERS)
+async def signal(ask: Ask, request: RequestId, body: SignalBody) -> Response:
     """Tell an execution something. Kept until the workflow waits for a signal of that name."""
     canonical(body.payload)
     return await ask(lambda stamp: messages.Signal(stamp, request, body.name, body.payload))
 
 
-@router.post("/vars")
-async def update_vars(ask: Ask, request: RequestId, body: VarsBody) -> dict[str, Any]:
+@router.post("/vars", responses=_ANSWERS)
+async def update_vars(ask: Ask, request: RequestId, body: VarsBody) -> Response:
     canonical(body.vars)
     return await ask(lambda stamp: messages.UpdateVars(stamp, request, body.vars))
 
 
-@router.post("/tasks/{path:path}/answer")
-async def answer(execution: str, path: str, body: AnswerBody, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+@router.post("/tasks/{path:path}/answer", responses=_ANSWERS)
+async def answer(execution: str, path: str, body: AnswerBody, behind: Behind, tenant: Tenant) -> Response:
     """Answer a task that the execution has put before people."""
     state = await behind.answer(tenant, ExecutionId(execution), StepPath(path), body.answer)
-    return await execution_view(behind, state)
+    return await execution_answer(behind, state)
 
 
-@router.post("/retry")
-async def retry(ask: Ask, request: RequestId) -> dict[str, Any]:
+@router.post("/retry", responses=_ANSWERS)
+async def retry(ask: Ask, request: RequestId) -> Response:
     """Continue a failed execution from the step that failed."""
     return await ask(lambda stamp: messages.RetryFailed(stamp, request))

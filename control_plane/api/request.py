@@ -22,6 +22,10 @@ async def tenant_of(_: Request) -> TenantId:
 _KEY_CHARS_MAX = 255
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=_KEY_CHARS_MAX)]
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", max_length=255, description="Only if it still has this ETag; 412 otherwise."),
+]
 Behind = Annotated[ControlPlane, Depends(control_plane_of)]
 Tenant = Annotated[TenantId, Depends(tenant_of)]
 

@@ -2,18 +2,29 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentflow import limits
 from agentflow.clock import rfc3339
-from control_plane.api.errors import BodyTooLarge, UnsupportedBody
+from control_plane.api import schemas
+from control_plane.api.answers import answer, documented
+from control_plane.api.definitions import DEFINITION_BODY, definition_text
+from control_plane.api.listing import Filter, Listing, Page, keyed, one_of
 from control_plane.api.request import Behind, Tenant
 from control_plane.registry.tools import RegisteredTool
+from control_plane.registry.versions import precedence
 
 router = APIRouter(prefix="/api/v1/tools", tags=["tools"])
 
-_BODY_TYPES = frozenset({"application/json", "application/yaml", "application/x-yaml", "text/yaml"})
+_LISTED = Listing(
+    filters={
+        "name": Filter("Its name."),
+        "builtin": one_of("true", "false"),
+        "permission": Filter("One of the permissions it declares."),
+    },
+    sorts=("name",),
+    default_sort="name",
+)
 
 
 class TestRequest(BaseModel):
@@ -23,43 +34,47 @@ class TestRequest(BaseModel):
     network: bool = Field(default=False, description="Let it reach the hosts it is granted; without, it reaches none.")
 
 
-@router.post("", status_code=201, openapi_extra={"requestBody": {"content": {"application/yaml": {}}}})
-async def push(request: Request, response: Response, behind: Behind, tenant: Tenant) -> dict[str, Any]:
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type not in _BODY_TYPES:
-        raise UnsupportedBody(content_type)
-    body = await request.body()
-    if len(body) > limits.DEFINITION_BYTES_MAX:
-        raise BodyTooLarge(limits.DEFINITION_BYTES_MAX)
-    tool, created = await behind.tools.push(tenant, body.decode("utf-8", errors="replace"))
-    response.status_code = 201 if created else 200
-    response.headers["Location"] = f"/api/v1/tools/{tool.name}@{tool.version}"
-    return summary_view(tool)
+@router.post(
+    "",
+    status_code=201,
+    responses=documented(409, 413, 415, 422, ok={201: schemas.ToolSummary, 200: schemas.ToolSummary}),
+    openapi_extra={"requestBody": DEFINITION_BODY},
+)
+async def push(request: Request, behind: Behind, tenant: Tenant) -> Response:
+    """Register a definition in YAML or JSON. The same content again changes nothing (200)."""
+    tool, created = await behind.tools.push(tenant, await definition_text(request))
+    headers = {"Location": f"/api/v1/tools/{tool.name}@{tool.version}"}
+    return answer(summary_view(tool), 201 if created else 200, headers)
 
 
-@router.get("")
-async def list_tools(
-    behind: Behind,
-    tenant: Tenant,
-    name: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=limits.LIST_PAGE_MAX)] = 100,
-) -> dict[str, Any]:
-    tools = await behind.tools.list(tenant, name=name)
-    return {"items": [summary_view(tool) for tool in tools[:limit]], "total_count": len(tools)}
+@router.get("", responses=documented(422, ok=schemas.ToolList), openapi_extra=_LISTED.openapi())
+async def list_tools(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
+    """Every version of every tool, the built-in ones among them."""
+    tools = [tool for tool in await behind.tools.list(tenant, name=page.filters.get("name")) if _fits(tool, page)]
+    shown, last = keyed(page, tools, lambda tool: (tool.name, *precedence(tool.version)))
+    return answer(page.answer([summary_view(tool) for tool in shown], last, total=len(tools)))
 
 
-@router.get("/{reference}")
-async def show(reference: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+def _fits(tool: RegisteredTool, page: Page) -> bool:
+    builtin, permission = page.filters.get("builtin"), page.filters.get("permission")
+    if builtin is not None and ("true" if tool.builtin else "false") not in builtin:
+        return False
+    return permission is None or permission in tool.spec.get("permissions", [])
+
+
+@router.get("/{reference}", responses=documented(404, ok=schemas.Tool))
+async def show(reference: str, behind: Behind, tenant: Tenant) -> Response:
+    """By name (its newest release), `name@1`, `name@1.2` or `name@1.2.0`."""
     tool = await behind.tools.find(tenant, reference)
-    return {**summary_view(tool), "definition": tool.definition}
+    return answer({**summary_view(tool), "definition": tool.definition})
 
 
-@router.post("/{reference}/test")
-async def try_out(reference: str, body: TestRequest, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+@router.post("/{reference}/test", responses=documented(404, 413, 422, ok=schemas.TestedTool))
+async def try_out(reference: str, body: TestRequest, behind: Behind, tenant: Tenant) -> Response:
     """A call outside of any execution, in the sandbox of some worker. A tool that fails is an answer, not an error."""
     tool = await behind.tools.find(tenant, reference)
     outcome = await behind.test_tool(tenant, tool, body.input, network=body.network)
-    return {"tool": tool.name, "version": tool.version, "digest": tool.digest, **outcome}
+    return answer({"tool": tool.name, "version": tool.version, "digest": tool.digest, **outcome})
 
 
 def summary_view(tool: RegisteredTool) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """/api/v1/workflows: register definitions, look at them, start executions of them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from agentflow import limits
@@ -11,15 +11,27 @@ from agentflow.clock import rfc3339
 from agentflow.errors import Rejected
 from agentflow.ids import TenantId
 from agentflow.workflow.durations import parse_duration
-from control_plane.api.errors import BodyTooLarge, UnsupportedBody, malformed
+from control_plane.api import schemas
+from control_plane.api.answers import answer, documented
+from control_plane.api.definitions import DEFINITION_BODY, definition_text
+from control_plane.api.errors import UnsupportedBody, malformed
 from control_plane.api.executions import outcome_view
-from control_plane.api.request import Behind, IdempotencyKey, Tenant
-from control_plane.registry.workflows import WorkflowSummary
+from control_plane.api.listing import Filter, Listing, Page
+from control_plane.api.request import Behind, IdempotencyKey, IfMatch, Tenant
+from control_plane.registry.workflows import WorkflowFilter, WorkflowNotFound, WorkflowOrder, WorkflowSummary
 from control_plane.service import ControlPlane, StartOptions
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
 
-_BODY_TYPES = frozenset({"application/json", "application/yaml", "application/x-yaml", "text/yaml"})
+_LISTED = Listing(
+    filters={
+        "name": Filter("Its name."),
+        "planner": Filter("The kind of its planner, such as `fsm`."),
+        "tag": Filter("One of its tags."),
+    },
+    sorts=("created_at", "name"),
+    default_sort="-created_at",
+)
 
 
 class ExecuteRequest(BaseModel):
@@ -38,43 +50,68 @@ class ExecuteRequest(BaseModel):
     wait_s: float = Field(default=60, gt=0, le=limits.WAIT_S_MAX, description="How long to wait for it.")
 
 
-@router.post("", status_code=201, openapi_extra={"requestBody": {"content": {"application/yaml": {}}}})
-async def register(request: Request, response: Response, behind: Behind, tenant: Tenant) -> dict[str, Any]:
-    # Only declared types: a page in a browser cannot send these here without our consent (no CORS).
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type not in _BODY_TYPES:
-        raise UnsupportedBody(content_type)
-    body = await request.body()
-    if len(body) > limits.DEFINITION_BYTES_MAX:
-        raise BodyTooLarge(limits.DEFINITION_BYTES_MAX)
-    workflow, created = await behind.registry.register(tenant, body.decode("utf-8", errors="replace"))
-    response.status_code = 201 if created else 200
-    response.headers["Location"] = f"/api/v1/workflows/{workflow.id}"
+@router.post(
+    "",
+    status_code=201,
+    responses=documented(409, 412, 413, 415, 422, ok={201: schemas.PushedWorkflow, 200: schemas.PushedWorkflow}),
+    openapi_extra={"requestBody": DEFINITION_BODY},
+)
+async def register(request: Request, behind: Behind, tenant: Tenant, if_match: IfMatch = None) -> Response:
+    """Register a definition in YAML or JSON: a new workflow, or a version of one. The same again changes nothing.
+
+    With `If-Match`, the ETag of the newest version: refused (412) if somebody has registered another one since.
+    """
+    newest = None if if_match is None or if_match.strip() == "*" else if_match.strip().replace("-gzip", "").strip('"')
+    workflow, created = await behind.registry.register(tenant, await definition_text(request), newest=newest)
     warnings = await behind.tool_warnings(tenant, workflow.source)
-    return {**summary_view(workflow), **({"warnings": msgspec.to_builtins(warnings)} if warnings else {})}
+    return answer(
+        {**summary_view(workflow), **({"warnings": msgspec.to_builtins(warnings)} if warnings else {})},
+        201 if created else 200,
+        {"Location": f"/api/v1/workflows/{workflow.id}", "ETag": workflow_etag(workflow)},
+    )
 
 
-@router.get("")
-async def list_workflows(
-    behind: Behind,
-    tenant: Tenant,
-    name: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=limits.LIST_PAGE_MAX)] = 50,
-) -> dict[str, Any]:
-    workflows = await behind.registry.list(tenant, name=name, limit=limit)
-    total = await behind.registry.count(tenant, name=name)
-    return {"items": [summary_view(workflow) for workflow in workflows], "total_count": total}
+@router.get("", responses=documented(422, ok=schemas.WorkflowList), openapi_extra=_LISTED.openapi())
+async def list_workflows(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
+    """Every version of every workflow, newest first."""
+    wanted = WorkflowFilter(**page.filters)
+    found = await behind.registry.list(
+        tenant,
+        wanted,
+        order=cast(WorkflowOrder, page.sort),
+        descending=page.descending,
+        after=page.after,
+        limit=page.limit + 1,
+    )
+    shown = found[: page.limit]
+    total = await behind.registry.count(tenant, wanted)
+    last = None
+    if len(found) > len(shown):
+        last = (shown[-1].name if page.sort == "name" else shown[-1].created_at_ms, shown[-1].id)
+    return answer(page.answer([summary_view(workflow) for workflow in shown], last, total=total))
 
 
-@router.get("/{reference}")
-async def show(reference: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+@router.get("/{reference}", responses=documented(404, ok=schemas.Workflow))
+async def show(reference: str, behind: Behind, tenant: Tenant) -> Response:
+    """By id, by name (its newest version), or by name@version."""
     workflow = await behind.registry.find(tenant, reference)
-    return {**summary_view(workflow), "definition": workflow.definition, "source": workflow.source}
+    view = {**summary_view(workflow), "definition": workflow.definition, "source": workflow.source}
+    return answer(view, headers={"ETag": workflow_etag(workflow)})
+
+
+@router.get("/{name}/versions", responses=documented(404, ok=schemas.VersionList))
+async def versions(name: str, behind: Behind, tenant: Tenant) -> Response:
+    """Every version of one workflow, the highest first."""
+    found = await behind.registry.versions(tenant, name)
+    if not found:
+        raise WorkflowNotFound(name, hint="List them with `af workflows`.")
+    return answer({"items": [summary_view(workflow) for workflow in found], "total_count": len(found)})
 
 
 @router.post(
     "/{reference}/execute",
     status_code=202,
+    responses=documented(404, 409, 413, 415, 422, ok={202: schemas.Started, 200: schemas.Result}),
     openapi_extra={
         "parameters": [{"in": "path", "name": "reference", "required": True, "schema": {"type": "string"}}],
         "requestBody": {"content": {"application/json": {"schema": ExecuteRequest.model_json_schema()}}},
@@ -92,15 +129,15 @@ async def started(request: Request, behind: ControlPlane, tenant: TenantId, key:
     how = StartOptions(body.priority, _not_before_ms(body, behind))
     reference = request.path_params["reference"]
     state = await behind.execute(tenant, reference, body.input, wait_s=wait_s, key=key, how=how)
-    answer: dict[str, Any] = {"execution_id": state.execution, "trace_id": state.trace, "status": state.status}
+    told: dict[str, Any] = {
+        "execution_id": state.execution,
+        "job_id": state.execution,
+        "trace_id": state.trace,
+        "status": state.status,
+    }
     if state.ended:
-        answer |= await behind.whole(state, outcome_view(state))
-    return Response(
-        msgspec.json.encode(answer),
-        200 if state.ended else 202,
-        {"Location": f"/api/v1/executions/{state.execution}"},
-        "application/json",
-    )
+        told |= await behind.whole(state, outcome_view(state))
+    return answer(told, 200 if state.ended else 202, {"Location": f"/api/v1/executions/{state.execution}"})
 
 
 async def _execute_request(request: Request) -> ExecuteRequest:
@@ -134,6 +171,11 @@ class Unstartable(Rejected):
             f"When this execution should begin cannot be told: {reason}.",
             hint="Give `start_at` as an RFC 3339 moment, or `delay` as a duration such as `90s`, `10m` or `2h`.",
         )
+
+
+def workflow_etag(workflow: WorkflowSummary) -> str:
+    """A registered version never changes, so its id is as good as a hash."""
+    return f'"{workflow.id}"'
 
 
 def summary_view(workflow: WorkflowSummary) -> dict[str, Any]:

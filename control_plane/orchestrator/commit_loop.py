@@ -18,7 +18,7 @@ from agentflow.execution.messages import Start
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
-from agentflow.ports import EventStore, NewEvents, ShardLost, Shelf
+from agentflow.ports import EventStore, NewEvents, ShardLost, Shelf, VersionConflict
 from control_plane.orchestrator.deciding import decision_for
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import Outbound
@@ -129,9 +129,10 @@ class CommitLoop:
             if draft is None:
                 state = await self._load(arrival)
                 draft = drafts[arrival.execution] = _Draft(state, state)
+            _ensure_unchanged(arrival, draft.state)
             decision = await self._decision(arrival, draft.state)
-        except ShardLost as lost:
-            arrival.refused(lost)  # whoever owns it now hears of it by other ways
+        except (ShardLost, VersionConflict) as refusal:
+            arrival.refused(refusal)  # of a lost shard, whoever owns it now hears by other ways
             return False
         except AgentFlowError as error:
             _log.error("message.undecided", execution=arrival.execution, code=error.code, reason=error.message)
@@ -202,6 +203,14 @@ class CommitLoop:
         if state.ended:
             self._performer.ended(state)
         self._watchers.committed(state)
+
+
+def _ensure_unchanged(arrival: Arrival, state: ExecutionState) -> None:
+    """What was wanted of an execution as its sender saw it; sent again after it was done, it is still done."""
+    if arrival.only_at is None or arrival.only_at == state.version:
+        return
+    if getattr(arrival.message, "id", None) not in state.seen:
+        raise VersionConflict(arrival.execution, arrival.only_at)
 
 
 class UnknownExecution(Bug):

@@ -36,6 +36,7 @@ class Arrival:
     settled: Callable[[ExecutionState], None]
     refused: Callable[[AgentFlowError], None]
     again: bool = False  # of a start: it may have been committed before
+    only_at: int | None = None  # the version its sender has seen; at another one it is refused
 
 
 class Inbox:

@@ -279,9 +279,17 @@ class Orchestrator:
             moved.cancel()
 
     async def request(
-        self, tenant: TenantId, execution: ExecutionId, wanted: Callable[[Stamp], Wish]
+        self,
+        tenant: TenantId,
+        execution: ExecutionId,
+        wanted: Callable[[Stamp], Wish],
+        *,
+        only_at: int | None = None,
     ) -> ExecutionState:
-        """Commit what somebody wants of an execution; the state it leads to, once that is durable."""
+        """Commit what somebody wants of an execution; the state it leads to, once that is durable.
+
+        With `only_at`, only while the execution is at that version: a `VersionConflict` otherwise.
+        """
         state = await self.state(tenant, execution)
         message = wanted(self._stamp())
         if isinstance(message, messages.TaskAnswered):
@@ -294,7 +302,7 @@ class Orchestrator:
             raise NotBegun(execution)
         elif state.ended and not (isinstance(message, messages.UpdateVars) and state.status is Status.FAILED):
             raise ExecutionEnded(execution, state.status)
-        after = await self._routing.committed(tenant, execution, message)
+        after = await self._routing.committed(tenant, execution, message, only_at=only_at)
         if isinstance(message, messages.Signal) and not after.ended and message.id not in after.seen:
             raise TooManySignals(execution, message.name)
         return after

@@ -44,6 +44,7 @@ class Order(msgspec.Struct, frozen=True):
     execution: ExecutionId
     kind: str
     body: dict[str, Any]
+    only_at: int | None = None
     v: int = 1
 
 
@@ -57,10 +58,10 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
 
 
-def order(tenant: TenantId, execution: ExecutionId, message: ExecutionMessage) -> bytes:
+def order(tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, only_at: int | None = None) -> bytes:
     body = msgspec.to_builtins(message)
     del body["stamp"]
-    return msgspec.json.encode(Order(tenant, execution, type(message).__name__, body))
+    return msgspec.json.encode(Order(tenant, execution, type(message).__name__, body, only_at))
 
 
 def read_order(raw: bytes) -> Order:

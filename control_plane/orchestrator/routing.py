@@ -73,7 +73,13 @@ class Routing:
         return state
 
     async def committed(
-        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, *, again: bool = False
+        self,
+        tenant: TenantId,
+        execution: ExecutionId,
+        message: ExecutionMessage,
+        *,
+        again: bool = False,
+        only_at: int | None = None,
     ) -> ExecutionState:
         """The state once the message is durable, wherever its shard is. Follows the shard while it changes hands."""
         deadline_s = self._clock.monotonic_s() + limits.HOP_S
@@ -81,18 +87,24 @@ class Routing:
         while True:
             try:
                 if self.is_ours(execution):
-                    return await self._committed_here(tenant, execution, message, again=sent)
+                    return await self._committed_here(tenant, execution, message, again=sent, only_at=only_at)
                 sent = True
-                return await self._committed_elsewhere(tenant, execution, message)
+                return await self._committed_elsewhere(tenant, execution, message, only_at)
             except (ShardLost, BusUnavailable):
                 if self._clock.monotonic_s() > deadline_s:
                     raise
                 await self._clock.sleep(_LOOK_AGAIN_S / 4)
 
     async def _committed_here(
-        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, *, again: bool
+        self,
+        tenant: TenantId,
+        execution: ExecutionId,
+        message: ExecutionMessage,
+        *,
+        again: bool,
+        only_at: int | None = None,
     ) -> ExecutionState:
-        committed, arrival = self._awaited(execution, message, again=again)
+        committed, arrival = self._awaited(execution, message, again=again, only_at=only_at)
         if isinstance(message, Start):
             self._inbox.admit(tenant, arrival, priority=message.priority)
         else:
@@ -100,9 +112,9 @@ class Routing:
         return await committed
 
     async def _committed_elsewhere(
-        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage
+        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, only_at: int | None
     ) -> ExecutionState:
-        question = relay.order(tenant, execution, message)
+        question = relay.order(tenant, execution, message, only_at)
         shard = shard_of(execution, self._shards)
         relay.read_answer(await self._bus.request(relay.subject(shard), question, within_s=limits.HOP_S), shard)
         return await self._state(tenant, execution)
@@ -114,7 +126,7 @@ class Routing:
             if not self.is_ours(asked.execution):
                 raise ShardLost([shard_of(asked.execution, self._shards)])
             message = relay.message_of(asked, self._stamp())
-            await self._committed_here(asked.tenant, asked.execution, message, again=True)
+            await self._committed_here(asked.tenant, asked.execution, message, again=True, only_at=asked.only_at)
         except AgentFlowError as error:
             return relay.refused(error)
         return relay.taken(asked.execution)
@@ -139,7 +151,7 @@ class Routing:
         return shard_of(execution, self._shards) in self._owned
 
     def _awaited(
-        self, execution: ExecutionId, message: ExecutionMessage, *, again: bool
+        self, execution: ExecutionId, message: ExecutionMessage, *, again: bool, only_at: int | None
     ) -> tuple[asyncio.Future[ExecutionState], Arrival]:
         committed: asyncio.Future[ExecutionState] = asyncio.get_running_loop().create_future()
 
@@ -151,4 +163,4 @@ class Routing:
             if not committed.done():
                 committed.set_exception(error)
 
-        return committed, Arrival(execution, message, settled, refused, again)
+        return committed, Arrival(execution, message, settled, refused, again, only_at)

@@ -7,7 +7,7 @@ Compiling is the planners' work and storing is `control_plane.storage`'s, behind
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -16,7 +16,13 @@ from agentflow.errors import Bug, Conflict, Invalid, NotFound, Problem
 from agentflow.execution.events import WorkflowRef
 from agentflow.execution.program import Program
 from agentflow.ids import TenantId, UlidSource, WorkflowId
-from agentflow.limits import CHILDREN_FOLLOWED_MAX, NEWEST_VERSION_KNOWN_S, PROGRAMS_CACHED_MAX, SUGGESTION_NAMES_MAX
+from agentflow.limits import (
+    CHILDREN_FOLLOWED_MAX,
+    NEWEST_VERSION_KNOWN_S,
+    PROGRAMS_CACHED_MAX,
+    SUGGESTION_NAMES_MAX,
+    VERSIONS_LISTED_MAX,
+)
 from agentflow.ports import Startable
 from agentflow.workflow.durations import parse_duration
 from agentflow.workflow.load import InvalidWorkflow, read
@@ -28,7 +34,7 @@ from control_plane.registry.recent import Recent
 from control_plane.registry.schemas import InputSchema, compile_schema, input_problems, schema_faults
 from control_plane.registry.tool_use import tool_problems, tools_named
 from control_plane.registry.tools import ToolRegistry
-from control_plane.registry.versions import highest
+from control_plane.registry.versions import highest, precedence
 from planners.kinds import CompiledWorkflow, compile_workflow
 
 _ID = re.compile(r"wf_[0-9A-HJKMNP-TV-Z]{26}")
@@ -65,9 +71,26 @@ class RegisteredWorkflow(WorkflowSummary, frozen=True, kw_only=True):
         return most
 
 
+class WorkflowFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything given must fit; nothing given fits all."""
+
+    name: str | None = None
+    planner: str | None = None
+    tag: str | None = None
+
+
+WorkflowOrder = Literal["created_at", "name"]
+_EVERY = WorkflowFilter()
+
+
 class WorkflowStore(Protocol):
-    async def add(self, tenant: TenantId, workflow: RegisteredWorkflow) -> RegisteredWorkflow:
-        """Keep it, unless its name and version are taken; answers with what is stored under them now."""
+    async def add(
+        self, tenant: TenantId, workflow: RegisteredWorkflow, *, newest: str | None = None
+    ) -> RegisteredWorkflow:
+        """Keep it, unless its name and version are taken; answers with what is stored under them now.
+
+        With `newest`, only while the highest version of that name has this id: `WorkflowOvertaken` otherwise.
+        """
         ...
 
     async def get(self, tenant: TenantId, workflow: WorkflowId) -> RegisteredWorkflow | None: ...
@@ -80,11 +103,20 @@ class WorkflowStore(Protocol):
 
     async def versions(self, tenant: TenantId, name: str) -> Sequence[str]: ...
 
-    async def list(self, tenant: TenantId, *, name: str | None, limit: int) -> Sequence[WorkflowSummary]:
-        """Newest first."""
+    async def list(
+        self,
+        tenant: TenantId,
+        wanted: WorkflowFilter,
+        *,
+        order: WorkflowOrder = "created_at",
+        descending: bool = True,
+        after: tuple[Any, ...] | None = None,
+        limit: int,
+    ) -> Sequence[WorkflowSummary]:
+        """Newest first, or as asked; `after` is the value ordered by and the id of the last one that was shown."""
         ...
 
-    async def count(self, tenant: TenantId, *, name: str | None) -> int: ...
+    async def count(self, tenant: TenantId, wanted: WorkflowFilter) -> int: ...
 
     async def names(self, tenant: TenantId, *, limit: int) -> Sequence[str]: ...
 
@@ -103,6 +135,17 @@ class VersionTaken(Conflict):
         super().__init__(
             f"Version {version} of `{name}` is registered already, with another content.",
             hint="Raise `metadata.version`: a registered version never changes, because executions are pinned to it.",
+        )
+
+
+class WorkflowOvertaken(Conflict):
+    code = "AF1224"
+
+    def __init__(self, name: str, version: str | None) -> None:
+        newest = f"its newest version is {version}" if version else "no version of it is registered"
+        super().__init__(
+            f"`{name}` is not as you have seen it: {newest}. Nothing was registered.",
+            hint="Read the newest version, put your change on top of it, and push that.",
         )
 
 
@@ -134,8 +177,13 @@ class WorkflowRegistry:
         self._tools_of: Recent[list[str]] = Recent(PROGRAMS_CACHED_MAX)  # by digest
         self._newest: Recent[tuple[float, RegisteredWorkflow]] = Recent(PROGRAMS_CACHED_MAX)
 
-    async def register(self, tenant: TenantId, text: str) -> tuple[RegisteredWorkflow, bool]:
-        """The workflow, and whether it is new. Sending the same content again changes nothing."""
+    async def register(
+        self, tenant: TenantId, text: str, *, newest: str | None = None
+    ) -> tuple[RegisteredWorkflow, bool]:
+        """The workflow, and whether it is new. Sending the same content again changes nothing.
+
+        With `newest`, the id of what its author took for the newest version: refused where that is another one.
+        """
         # Hundreds of milliseconds for the largest definitions: other executions must not wait for it.
         compiled = await asyncio.to_thread(_compiled, text)
         wrong, _ = await self.tool_problems(tenant, compiled.document)
@@ -154,7 +202,7 @@ class WorkflowRegistry:
             source=text,
             definition=compiled.document.data,
         )
-        stored = await self._store.add(tenant, candidate)
+        stored = await self._store.add(tenant, candidate, newest=newest)
         if stored.digest != candidate.digest:
             raise VersionTaken(candidate.name, candidate.version)
         self._programs.keep(compiled.digest, compiled.program)
@@ -241,7 +289,7 @@ class WorkflowRegistry:
         return self._versions.keep(_key(tenant, reference), found)
 
     async def _suggestion(self, tenant: TenantId, name: str) -> str:
-        known = await self._store.list(tenant, name=name, limit=_VERSIONS_SHOWN)
+        known = await self._store.list(tenant, WorkflowFilter(name=name), limit=_VERSIONS_SHOWN)
         if known:
             return f"Newest versions of `{name}`: {', '.join(workflow.version for workflow in known)}."
         names = await self._store.names(tenant, limit=SUGGESTION_NAMES_MAX)
@@ -249,11 +297,25 @@ class WorkflowRegistry:
             return "Register one first: `af workflow push FILE`."
         return did_you_mean(name, names, kind="workflows")
 
-    async def list(self, tenant: TenantId, *, name: str | None = None, limit: int) -> Sequence[WorkflowSummary]:
-        return await self._store.list(tenant, name=name, limit=limit)
+    async def list(
+        self,
+        tenant: TenantId,
+        wanted: WorkflowFilter = _EVERY,
+        *,
+        order: WorkflowOrder = "created_at",
+        descending: bool = True,
+        after: tuple[Any, ...] | None = None,
+        limit: int,
+    ) -> Sequence[WorkflowSummary]:
+        return await self._store.list(tenant, wanted, order=order, descending=descending, after=after, limit=limit)
 
-    async def count(self, tenant: TenantId, *, name: str | None = None) -> int:
-        return await self._store.count(tenant, name=name)
+    async def versions(self, tenant: TenantId, name: str) -> Sequence[WorkflowSummary]:
+        """All of one name, the highest first."""
+        found = await self._store.list(tenant, WorkflowFilter(name=name), limit=VERSIONS_LISTED_MAX)
+        return sorted(found, key=lambda workflow: precedence(workflow.version), reverse=True)
+
+    async def count(self, tenant: TenantId, wanted: WorkflowFilter = _EVERY) -> int:
+        return await self._store.count(tenant, wanted)
 
     async def program(self, tenant: TenantId, workflow: WorkflowRef) -> Program:
         """What an execution pinned to `workflow` follows, whatever has been registered since."""

@@ -3,14 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, func, select
+from sqlalchemy import ColumnElement, Row, and_, func, select, text, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentflow.errors import Bug
 from agentflow.ids import TenantId, WorkflowId
 from control_plane.registry.versions import precedence
-from control_plane.registry.workflows import RegisteredWorkflow, WorkflowSummary
-from control_plane.storage.database import Database
+from control_plane.registry.workflows import (
+    RegisteredWorkflow,
+    WorkflowFilter,
+    WorkflowOrder,
+    WorkflowOvertaken,
+    WorkflowSummary,
+)
+from control_plane.storage.database import Database, EngineName
 from control_plane.storage.tables import workflows
 
 _SUMMARY = (
@@ -28,7 +35,9 @@ class SqlWorkflows:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, tenant: TenantId, workflow: RegisteredWorkflow) -> RegisteredWorkflow:
+    async def add(
+        self, tenant: TenantId, workflow: RegisteredWorkflow, *, newest: str | None = None
+    ) -> RegisteredWorkflow:
         row = {
             "id": workflow.id,
             "tenant_id": tenant,
@@ -43,6 +52,10 @@ class SqlWorkflows:
         insert = postgresql.insert if self._database.engine == "postgresql" else sqlite.insert
         unless_taken = insert(workflows).on_conflict_do_nothing(index_elements=["tenant_id", "name", "version"])
         async with self._database.write(tenant) as connection:
+            if self._database.engine == "postgresql":  # SQLite has one writer by nature
+                await connection.execute(_IN_TURN, {"name": f"workflow/{tenant}/{workflow.name}"})
+            if newest is not None:
+                await _ensure_newest(connection, tenant, workflow, newest)
             await connection.execute(unless_taken, row)
         stored = await self.named(tenant, workflow.name, workflow.version)
         if stored is None:
@@ -64,18 +77,31 @@ class SqlWorkflows:
         versions = await self.versions(tenant, name)
         return await self.named(tenant, name, max(versions, key=precedence)) if versions else None
 
-    async def list(self, tenant: TenantId, *, name: str | None, limit: int) -> Sequence[WorkflowSummary]:
+    async def list(
+        self,
+        tenant: TenantId,
+        wanted: WorkflowFilter,
+        *,
+        order: WorkflowOrder = "created_at",
+        descending: bool = True,
+        after: tuple[Any, ...] | None = None,
+        limit: int,
+    ) -> Sequence[WorkflowSummary]:
+        columns = (workflows.c.name if order == "name" else workflows.c.created_at_ms, workflows.c.id)
         query = (
             select(*_SUMMARY)
-            .where(_listed(tenant, name))
-            .order_by(workflows.c.created_at_ms.desc(), workflows.c.id.desc())
+            .where(_listed(self._database.engine, tenant, wanted))
+            .order_by(*(column.desc() if descending else column for column in columns))
             .limit(limit)
         )
+        if after is not None:
+            place = tuple_(*columns)
+            query = query.where(place < tuple_(*after) if descending else place > tuple_(*after))
         async with self._database.read(tenant) as connection:
             return [WorkflowSummary(**_summary(row)) for row in await connection.execute(query)]
 
-    async def count(self, tenant: TenantId, *, name: str | None) -> int:
-        query = select(func.count()).select_from(workflows).where(_listed(tenant, name))
+    async def count(self, tenant: TenantId, wanted: WorkflowFilter) -> int:
+        query = select(func.count()).select_from(workflows).where(_listed(self._database.engine, tenant, wanted))
         async with self._database.read(tenant) as connection:
             return await connection.scalar(query) or 0
 
@@ -99,8 +125,40 @@ class SqlWorkflows:
         return RegisteredWorkflow(**_summary(row), source=row.config_yaml, definition=row.definition)
 
 
-def _listed(tenant: TenantId, name: str | None) -> ColumnElement[bool]:
-    return and_(workflows.c.tenant_id == tenant, *(() if name is None else (workflows.c.name == name,)))
+# Whoever registers a version of a workflow waits for whoever does so now: what is newest must not change between.
+_IN_TURN = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
+
+
+async def _ensure_newest(
+    connection: AsyncConnection, tenant: TenantId, workflow: RegisteredWorkflow, newest: str
+) -> None:
+    query = select(workflows.c.id, workflows.c.version, workflows.c.digest).where(
+        workflows.c.tenant_id == tenant, workflows.c.name == workflow.name
+    )
+    known = max(await connection.execute(query), key=lambda row: precedence(row.version), default=None)
+    if known is None or (known.id != newest and known.digest != workflow.digest):  # the same sent again is no change
+        raise WorkflowOvertaken(workflow.name, known.version if known else None)
+
+
+def _listed(engine: EngineName, tenant: TenantId, wanted: WorkflowFilter) -> ColumnElement[bool]:
+    conditions = [workflows.c.tenant_id == tenant]
+    if wanted.name is not None:
+        conditions.append(workflows.c.name == wanted.name)
+    if wanted.planner is not None:
+        conditions.append(workflows.c.planner_type == wanted.planner)
+    if wanted.tag is not None:
+        conditions.append(tagged(engine, wanted.tag))
+    return and_(*conditions)
+
+
+def tagged(engine: EngineName, tag: str) -> ColumnElement[bool]:
+    """Workflows whose definition has the tag."""
+    if engine == "sqlite":
+        tags = func.json_each(workflows.c.definition, "$.metadata.tags").table_valued("value")
+        return select(tags.c.value).where(tags.c.value == tag).exists()
+    found = workflows.c.definition["metadata"]["tags"]
+    listed = func.json_array_elements_text(found).table_valued("value")
+    return and_(func.json_typeof(found) == "array", select(listed.c.value).where(listed.c.value == tag).exists())
 
 
 def _summary(row: Row[*tuple[Any, ...]]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
 from agentflow.ports import EventStore, NewEvents, ShardLost, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually
+from control_plane.registry.executions import ExecutionFilter
 from control_plane.storage.database import Database, database
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
@@ -294,7 +295,7 @@ async def test_the_list_of_executions_follows_the_events(store: Writer, db: Data
     await store.append([first, late])
     await store.append([following(ExecutionState(), started(foreign, other), execution=foreign, tenant=other)])
 
-    assert [(item.id, item.status, item.ended_at_ms) for item in await listed.list(TENANT, limit=10)] == [
+    assert [(item.id, item.status, item.ended_at_ms) for item in (await listed.page(TENANT, limit=10)).items] == [
         (SECOND, Status.RUNNING, None),
         (FIRST, Status.RUNNING, None),
     ]
@@ -303,12 +304,13 @@ async def test_the_list_of_executions_follows_the_events(store: Writer, db: Data
 
     summary = await listed.get(TENANT, FIRST)
     assert summary is not None
-    assert (summary.workflow, summary.version, summary.trace) == ("support", "1.0.0", "t1")
+    assert (summary.workflow.name, summary.workflow.version, summary.trace) == ("support", "1.0.0", "t1")
     assert (summary.status, summary.started_at_ms, summary.ended_at_ms) == (Status.COMPLETED, 1_000, 4_000)
-    assert [item.id for item in await listed.list(TENANT, status="completed", limit=10)] == [FIRST]
-    assert [item.id for item in await listed.list(TENANT, limit=1)] == [SECOND]
-    assert await listed.list(TENANT, workflow="unknown", limit=10) == []
-    assert (await listed.count(TENANT), await listed.count(TENANT, status="running")) == (2, 1)
+    ended, running = ExecutionFilter(statuses=("completed",)), ExecutionFilter(statuses=("running",))
+    assert [item.id for item in (await listed.page(TENANT, ended, limit=10)).items] == [FIRST]
+    assert [item.id for item in (await listed.page(TENANT, limit=1)).items] == [SECOND]
+    assert (await listed.page(TENANT, ExecutionFilter(workflow="unknown"), limit=10)).items == ()
+    assert (await listed.count(TENANT), await listed.count(TENANT, running)) == (2, 1)
     assert await listed.get(TENANT, foreign) is None
 
 

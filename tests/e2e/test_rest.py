@@ -57,7 +57,7 @@ async def test_a_workflow_is_registered_executed_and_its_story_told(http, regist
 async def test_without_wait_the_answer_comes_at_once_and_a_long_poll_brings_the_rest(http, registered):
     started = await http.post("/api/v1/workflows/support/execute", json={"input": TICKET})
     assert started.status_code == 202
-    assert set(started.json()) == {"execution_id", "trace_id", "status"}
+    assert set(started.json()) == {"execution_id", "job_id", "trace_id", "status"}
     assert started.headers["location"] == f"/api/v1/executions/{started.json()['execution_id']}"
 
     after, ended = 0, False
@@ -87,7 +87,7 @@ async def test_json_definitions_are_read_as_well_as_yaml(http):
     answer = await push(http, json.dumps(definition), "application/json")
 
     assert answer.status_code == 201
-    listed = (await http.get("/api/v1/workflows", params={"name": "from-json"})).json()
+    listed = (await http.get("/api/v1/workflows", params={"filter[name]": "from-json"})).json()
     assert [item["version"] for item in listed["items"]] == ["1.0.0"]
     shown = (await http.get("/api/v1/workflows/from-json@1.0.0")).json()
     assert shown["definition"]["metadata"]["name"] == "from-json"

@@ -163,7 +163,7 @@ async def test_only_what_was_asked_for_is_sent_as_a_filter(server: Server) -> No
     async with Client(server.url) as api:
         await api.executions(status="failed", limit=5)
 
-    assert server.asked[0][1] == "/api/v1/executions?status=failed&limit=5"
+    assert server.asked[0][1] == "/api/v1/executions?limit=5&filter%5Bstatus%5D=failed"
 
 
 async def test_proxies_of_the_environment_are_not_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ async def test_a_rebuild_beside_writers_loses_none_of_what_they_write(history: H
 
     await asyncio.gather(finish(), rebuild(db), rebuild(db))
 
-    listed = await SqlExecutions(db).list(ACME, limit=100)
+    listed = (await SqlExecutions(db).page(ACME, limit=100)).items
     assert {item.status for item in listed} == {"completed"}
     assert len(listed) == 60
     before = await rows(db, "executions")

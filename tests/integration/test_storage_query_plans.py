@@ -9,6 +9,8 @@ from sqlalchemy import event, insert, text
 
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
+from control_plane.registry.executions import ExecutionFilter, ExecutionPlace
+from control_plane.registry.workflows import WorkflowFilter
 from control_plane.storage.database import Database, database
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
@@ -85,14 +87,15 @@ async def plans_of(db: Database, ask: Callable[[], Awaitable[Any]]) -> list[str]
 
 
 QUESTIONS: dict[str, Callable[[Database], Awaitable[Any]]] = {
-    "newest executions": lambda db: SqlExecutions(db).list(ACME, limit=50),
-    "failed executions": lambda db: SqlExecutions(db).list(ACME, status="failed", limit=50),
-    "executions of a workflow": lambda db: SqlExecutions(db).list(ACME, workflow="w3", limit=50),
+    "newest executions": lambda db: SqlExecutions(db).page(ACME, limit=50),
+    "failed executions": lambda db: SqlExecutions(db).page(ACME, ExecutionFilter(statuses=("failed",)), limit=50),
+    "executions of a workflow": lambda db: SqlExecutions(db).page(ACME, ExecutionFilter(workflow="w3"), limit=50),
+    "the next page": lambda db: SqlExecutions(db).page(ACME, after=ExecutionPlace(1_500, "exec_00001500"), limit=50),
     "one execution": lambda db: SqlExecutions(db).get(ACME, ONE),
     "events of an execution": lambda db: SqlEventStore(db).read(ACME, ONE, limit=100),
     "the state of an execution": lambda db: SqlEventStore(db).load(ONE),
     "what is open in a shard": lambda db: SqlEventStore(db).open_executions([3]),
-    "newest workflows": lambda db: SqlWorkflows(db).list(ACME, name=None, limit=50),
+    "newest workflows": lambda db: SqlWorkflows(db).list(ACME, WorkflowFilter(), limit=50),
     "the newest version": lambda db: SqlWorkflows(db).latest(ACME, "exec_00000042"),
     "a plan": lambda db: SqlPlans(db).steps(ACME, ExecutionId("exec_unknown"), limit=50),
 }
@@ -107,7 +110,13 @@ async def test_no_question_reads_a_whole_table(db: Database) -> None:
 
 
 async def test_the_newest_come_from_the_index_in_their_order_without_sorting(db: Database) -> None:
-    for name in ("newest executions", "failed executions", "executions of a workflow", "newest workflows"):
+    for name in (
+        "newest executions",
+        "the next page",
+        "failed executions",
+        "executions of a workflow",
+        "newest workflows",
+    ):
         for plan in await plans_of(db, lambda name=name: QUESTIONS[name](db)):
             assert "Sort" not in plan.replace("Sort Key", ""), f"{name}:\n{plan}"
             assert "TEMP B-TREE" not in plan, f"{name}:\n{plan}"

@@ -13,7 +13,13 @@ from agentflow.execution.events import WorkflowRef
 from agentflow.execution.program import RunStep, RunView
 from agentflow.ids import TenantId, UlidSource, WorkflowId
 from agentflow.workflow.load import InvalidWorkflow
-from control_plane.registry.workflows import InvalidInput, VersionTaken, WorkflowNotFound, WorkflowRegistry
+from control_plane.registry.workflows import (
+    InvalidInput,
+    VersionTaken,
+    WorkflowFilter,
+    WorkflowNotFound,
+    WorkflowRegistry,
+)
 from control_plane.storage.database import Database, database
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.workflows import SqlWorkflows
@@ -144,8 +150,11 @@ async def test_lists_are_newest_first_limited_and_counted(registry: WorkflowRegi
         ("a", "1.1.0"),
         ("b", "1.0.0"),
     ]
-    assert [item.version for item in await registry.list(ACME, name="a", limit=10)] == ["1.1.0", "1.0.0"]
-    assert (await registry.count(ACME), await registry.count(ACME, name="a")) == (3, 2)
+    assert [item.version for item in await registry.list(ACME, WorkflowFilter(name="a"), limit=10)] == [
+        "1.1.0",
+        "1.0.0",
+    ]
+    assert (await registry.count(ACME), await registry.count(ACME, WorkflowFilter(name="a"))) == (3, 2)
 
 
 async def test_a_program_is_the_one_an_execution_is_pinned_to_also_after_a_restart(db: Database) -> None:

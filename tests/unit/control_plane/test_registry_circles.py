@@ -26,7 +26,7 @@ class Store:
     def __init__(self) -> None:
         self._newest: dict = {}
 
-    async def add(self, tenant, workflow):
+    async def add(self, tenant, workflow, *, newest=None):
         self._newest[workflow.name] = workflow
         return workflow
 

@@ -1,0 +1,70 @@
+"""Answers as JSON, and what the OpenAPI document says about them.
+
+Answers are built from our own values, so nothing checks them a second time on their way out: the shapes in `schemas`
+are what the document promises, and tests hold the answers against it.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import Response
+from pydantic import BaseModel
+
+from control_plane.api.errors import ProblemDetails
+
+_encode = msgspec.json.Encoder().encode
+
+
+def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(_encode(content), status, headers, media_type="application/json")
+
+
+_ERRORS: dict[int, str] = {
+    400: "The request cannot be done as it is; `code` and `hint` say why and what to do.",
+    404: "There is no such thing for this tenant.",
+    406: "The version named in `Accept` is unknown.",
+    409: "It contradicts what is recorded.",
+    412: "It is not as `If-Match` says any more: read it again.",
+    413: "The body is too large.",
+    415: "The body is of a type that is not read here.",
+    422: "The input is wrong; `problems` names every fault with its place.",
+    503: "Something it needs is away; send it again after `Retry-After`.",
+}
+_ALWAYS = (400, 406, 503)  # a wrong Host header, an unknown version, a database that is away
+
+
+def documented(
+    *errors: int, ok: type[BaseModel] | Mapping[int, type[BaseModel]], example: Any = None
+) -> dict[int | str, dict[str, Any]]:
+    """Everything an operation may answer with: its results by status, and each error as problem details."""
+    results = ok if isinstance(ok, Mapping) else {200: ok}
+    found: dict[int | str, dict[str, Any]] = {}
+    for status, model in results.items():
+        found[status] = {"model": model, "description": HTTPStatus(status).phrase}
+        if example is not None:
+            found[status]["content"] = {"application/json": {"example": example}}
+    for status in sorted({*errors, *_ALWAYS}):
+        found[status] = {
+            "description": _ERRORS[status],
+            "content": {
+                "application/problem+json": {
+                    "schema": {"$ref": "#/components/schemas/ProblemDetails"},
+                    "example": _example(status),
+                }
+            },
+        }
+    return found
+
+
+def _example(status: int) -> dict[str, Any]:
+    phrase = HTTPStatus(status).phrase
+    return ProblemDetails(
+        type="urn:agentflow:error:AF1000",
+        title=phrase,
+        status=status,
+        detail=_ERRORS[status],
+        code="AF1000",
+        hint="See docs/errors for this code.",
+    ).model_dump(exclude_none=True)

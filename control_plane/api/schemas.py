@@ -1,0 +1,250 @@
+"""The shapes of answers, for the OpenAPI document. Nothing is validated with them when an answer is sent."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Moment = Field(json_schema_extra={"format": "date-time"}, examples=["2026-11-18T06:00:00.123Z"])
+ExecutionStatus = Literal["queued", "running", "paused", "completed", "failed", "cancelled"]
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ListShape(Shape):
+    next_cursor: str | None = Field(description="For the next page; null on the last one.")
+    total_count: int | None = Field(description="How many there are; null where only looking through all would tell.")
+    total_count_is_minimum: bool = Field(default=False, description="There are more than counted.")
+
+
+class Fault(Shape):
+    code: str
+    message: str
+    retryable: bool = False
+
+
+class PlacedProblem(Shape):
+    message: str
+    hint: str = ""
+    line: int | None = None
+    column: int | None = None
+    path: str = ""
+
+
+class WorkflowSummary(Shape):
+    id: str = Field(examples=["wf_01KADE9R5T7M2X4C6V8B0N1Q3W"])
+    name: str = Field(examples=["support"])
+    version: str = Field(examples=["1.0.0"])
+    digest: str
+    planner: str = Field(examples=["fsm"])
+    created_at: str = Moment
+
+
+class PushedWorkflow(WorkflowSummary):
+    warnings: list[PlacedProblem] = Field(default=[], description="What may be wrong; it is registered all the same.")
+
+
+class Workflow(WorkflowSummary):
+    definition: dict[str, Any]
+    source: str = Field(description="The definition as it was sent.")
+
+
+class WorkflowList(ListShape):
+    items: list[WorkflowSummary]
+
+
+class VersionList(Shape):
+    items: list[WorkflowSummary]
+    total_count: int
+
+
+class Started(Shape):
+    execution_id: str = Field(examples=["exec_01KADE9R5T7M2X4C6V8B0N1Q3W"])
+    job_id: str = Field(description="The same id: what to subscribe to for its events.")
+    trace_id: str
+    status: ExecutionStatus
+
+
+class Result(Started):
+    output: Any = None
+    error: Fault | None
+    started_at: str = Moment
+    ended_at: str | None = Moment
+
+
+class ListedWorkflow(Shape):
+    id: str
+    name: str
+    version: str
+
+
+class PinnedWorkflow(ListedWorkflow):
+    digest: str
+    tools: dict[str, str] = Field(default={}, description="Digests of the registered tools it names.")
+
+
+class ExecutionSummary(Shape):
+    id: str
+    workflow: ListedWorkflow
+    status: ExecutionStatus
+    started_at: str = Moment
+    ended_at: str | None = Moment
+    trace_id: str
+
+
+class ExecutionList(ListShape):
+    items: list[ExecutionSummary]
+
+
+class StepInFlight(Shape):
+    path: str
+    name: str
+    agent: str
+    tool: str | None
+    attempt: int
+    since: str = Moment
+
+
+class StepWaiting(Shape):
+    path: str
+    name: str
+    attempt: int
+    retry_at: str = Moment
+
+
+class Timer(Shape):
+    key: str
+    due_at: str = Moment
+
+
+class AwaitedSignal(Shape):
+    key: str
+    name: str
+
+
+class Child(Shape):
+    path: str
+    workflow: str
+
+
+class Task(BaseModel):
+    """More members are the task's own: title, form and what else the workflow gives."""
+
+    path: str
+
+
+class Parent(Shape):
+    execution: str
+    path: str
+
+
+class Queue(Shape):
+    start_at: str | None = Moment
+    workflow_max: int | None = Field(description="As many executions of its workflow may be under way.")
+    tenant: bool = Field(description="It counts among those that its tenant may have under way.")
+
+
+class Execution(Shape):
+    id: str
+    workflow: PinnedWorkflow
+    trace_id: str
+    version: int = Field(description="How many events it has; also its ETag.")
+    input: Any
+    status: ExecutionStatus
+    output: Any
+    error: Fault | None
+    started_at: str = Moment
+    ended_at: str | None = Moment
+    in_flight: list[StepInFlight]
+    waiting: list[StepWaiting]
+    timers: list[Timer]
+    signals: list[AwaitedSignal]
+    children: list[Child]
+    tasks: list[Task]
+    priority: int
+    queue: Queue | None = Field(description="What a queued execution waits for.")
+    parent: Parent | None
+    vars: dict[str, Any]
+    outputs: dict[str, Any]
+
+
+class Event(Shape):
+    version: int
+    type: str = Field(examples=["step.succeeded.v1"])
+    at: str = Moment
+    data: dict[str, Any]
+
+
+class EventPage(Shape):
+    items: list[Event]
+    ended: bool = Field(description="No event will follow the last one here.")
+
+
+class PlanStep(Shape):
+    path: str
+    number: int = Field(description="The version of the event that first asked for it.")
+    name: str
+    agent: str
+    tool: str | None
+    status: Literal["scheduled", "waiting", "succeeded", "failed", "halted"]
+    attempt: int
+    worker: str | None
+    fault: str | None
+    scheduled_at: str = Moment
+    ended_at: str | None = Moment
+
+
+class ToolSummary(Shape):
+    id: str = Field(examples=["kb.search@1.0.0"])
+    name: str
+    version: str
+    digest: str
+    description: str
+    type: str
+    permissions: list[str]
+    effect: str
+    builtin: bool
+    created_at: str | None = Moment
+
+
+class Tool(ToolSummary):
+    definition: dict[str, Any]
+
+
+class ToolList(ListShape):
+    items: list[ToolSummary]
+
+
+class TestedTool(Shape):
+    tool: str
+    version: str
+    digest: str
+    output: Any = None
+    fault: Fault | None = None
+    logs: str = ""
+    duration_ms: int = 0
+    backend: str = ""
+    isolation: str = ""
+    profile_hash: str = ""
+    worker: str = ""
+
+
+class Agent(Shape):
+    name: str
+    workers: int
+    running: int
+
+
+class AgentList(ListShape):
+    items: list[Agent]
+
+
+class Health(Shape):
+    status: Literal["ok"]
+
+
+class Readiness(Shape):
+    status: Literal["ok", "unavailable"]
+    database: bool
+    bus: bool
