@@ -77,6 +77,16 @@ GZIP_BYTES_MIN = 1_400  # an answer that fits into one packet gains nothing
 GZIP_ASIDE_BYTES = 64 * 1024  # larger ones are compressed beside the loop
 WAIT_S_MAX = 300  # longest a caller may hold a request open
 
+# Who watches.
+LIVE_EVENTS_KEPT = 20_000  # newest events kept while anybody watches, once for all; who falls further behind is let go
+LIVE_PAGE = 500  # events read, or handed to a reader, at once
+LIVE_PACE_S = 0.03  # looks into the store are no closer together, however much happens
+LIVE_LOOK_S = 1.0  # a look without a hint from the bus, which may lose one
+LIVE_IDLE_S = 15.0  # a watcher is told this often that there is nothing to tell; proxies cut what is silent for longer
+LIVE_SEND_S = 30.0  # a watcher who takes nothing for this long is gone
+LIVE_SUBSCRIPTIONS_MAX = 100  # of one WebSocket
+LIVE_MESSAGE_BYTES_MAX = 64 * 1024  # what a watcher may say at once
+
 # Rhythm.
 ACK_WAIT_S = 30  # after this much silence JetStream gives a step to another worker
 SHARD_ACK_WAIT_S = 5  # a result that an owner took and did not commit goes to the next owner after this

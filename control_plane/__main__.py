@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 import uvloop
 
+from agentflow import limits
 from agentflow.errors import Unavailable
 from agentflow.garbage import collect_seldom
 from agentflow.process_exit import ExitCode, report
@@ -70,7 +71,15 @@ async def _serve(settings: Settings, behind: ControlPlane, stop: asyncio.Event) 
         raise AddressTaken(settings.grpc_listen, "AF_GRPC_LISTEN", "the address is in use") from None
     app = create_api(behind, version("agentflow"))
     http = _HttpServer(
-        uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=_GOODBYE_S)
+        uvicorn.Config(
+            app,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_GOODBYE_S,
+            ws="websockets-sansio",
+            ws_max_size=limits.LIVE_MESSAGE_BYTES_MAX,
+        )
     )
     await rpc.start()
     async with asyncio.TaskGroup() as serving:
@@ -81,6 +90,7 @@ async def _serve(settings: Settings, behind: ControlPlane, stop: asyncio.Event) 
             grpc=_shown(settings.grpc_listen.rpartition(":")[0], rpc_port),
         )
         await stop.wait()
+        behind.live.close()  # who watches would otherwise keep their connections open
         http.should_exit = True
         await rpc.stop(grace=_GOODBYE_S)
 

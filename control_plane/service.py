@@ -18,6 +18,7 @@ from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
 from agentflow.ports import Shelf, StoredEvent
 from agentflow.workflow.load import read
+from control_plane.live.feed import Feed
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionFilter, ExecutionPage, ExecutionPlace
@@ -110,6 +111,7 @@ class ControlPlane:
     now_ms: Callable[[], int]
     request_keys: RequestKeys
     schedules: ScheduleBook
+    live: Feed
 
     async def execute(
         self,

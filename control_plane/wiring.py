@@ -16,6 +16,7 @@ from agentflow.contracts.agent_state import StateRef
 from agentflow.contracts.step import ReleaseState
 from agentflow.ids import UlidSource
 from agentflow.settings import Settings, allowed_environment
+from control_plane.live.feed import Feed
 from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.orchestrator.ownership import Ownership
@@ -34,6 +35,7 @@ from control_plane.storage.days import days_made
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
 from control_plane.storage.leases import SqlShardLeases, record_shards
+from control_plane.storage.live import SqlLiveEvents
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.request_keys import SqlRequestKeys
 from control_plane.storage.retention_schedule import retention_kept
@@ -109,6 +111,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             new_request_id=ids.ulid,
             now_ms=clock.now_ms,
             request_keys=SqlRequestKeys(db, clock),
+            live=Feed(SqlLiveEvents(db, seal=FieldSeal(ring)), listen=partial(bus.listen, subjects.ALL_WORKFLOWS_OUT)),
             schedules=ScheduleBook(schedules, bus=bus, clock=clock, new_id=ids.ulid),
         )
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)

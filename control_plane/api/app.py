@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from agentflow import limits
-from control_plane.api import agents, errors, executions, health, orders, schedules, tools, workflows
+from control_plane.api import agents, errors, executions, health, live, orders, schedules, tools, workflows
 from control_plane.api.exchange import Exchange
 from control_plane.api.guards import Guards
 from control_plane.api.shortcut import Shortcut
@@ -34,7 +34,7 @@ def create_api(control_plane: ControlPlane, version: str) -> ASGIApp:
     errors.install(app)
     app.add_middleware(Shortcut)  # the first is the innermost: whoever takes it has passed every guard
     app.add_middleware(Guards, body_bytes_max=limits.REQUEST_BYTES_MAX)
-    for noun in (workflows, executions, orders, schedules, tools, agents, health):
+    for noun in (workflows, executions, orders, schedules, tools, agents, live, health):
         app.include_router(noun.router)
     _describe(app)
     # Outside of everything, so that the answer to a fault of ours has its request id as well.

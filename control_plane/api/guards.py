@@ -26,6 +26,9 @@ class Guards:
         self._limit = body_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -48,6 +51,16 @@ class Guards:
             return message
 
         await self._app(scope, counted, send)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Browsers let any page open a WebSocket to anywhere, and say which page it was."""
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"")
+        _, _, origin = headers.get(b"origin", b"").rpartition(b"://")
+        if _without_port(host) in _HOSTS and origin in (b"", host):
+            await self._app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
 
 
 def _without_port(host: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Request
+from starlette.requests import HTTPConnection
 
 from agentflow.ids import DEFAULT_TENANT, TenantId
 from control_plane.api.errors import malformed
@@ -10,11 +11,11 @@ from control_plane.service import ControlPlane
 
 
 # Both are coroutines because FastAPI gives anything else a thread of its own, which takes longer than the request.
-async def control_plane_of(request: Request) -> ControlPlane:
+async def control_plane_of(request: HTTPConnection) -> ControlPlane:
     return cast(ControlPlane, request.app.state.control_plane)
 
 
-async def tenant_of(_: Request) -> TenantId:
+async def tenant_of(_: HTTPConnection) -> TenantId:
     """One tenant until identity arrives; every room below already takes it."""
     return DEFAULT_TENANT
 

@@ -28,7 +28,7 @@ class SqlEventStream:
         self._safe = 0  # up to here it is known that nothing can appear any more
 
     async def page(self, *, after: int = 0, limit: int) -> StreamPage:
-        end = await self._end(after)
+        end = await self.end(after)
         if end <= after:
             return StreamPage((), after)
         query = (
@@ -57,7 +57,8 @@ class SqlEventStream:
         # A page that is not full reached the end: what is missing before it was never committed.
         return StreamPage(events, events[-1].position if len(events) == limit else end)
 
-    async def _end(self, after: int) -> int:
+    async def end(self, after: int = 2**63) -> int:
+        """Nothing at or below it can appear any more. A reader far behind may be told a lower one than there is."""
         if self._database.engine == "sqlite":
             async with self._database.system_read() as connection:
                 return await connection.scalar(select(func.max(event_store.c.position))) or 0

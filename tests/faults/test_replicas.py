@@ -1,5 +1,7 @@
 """Two real control planes on one PostgreSQL: one is killed, one is stopped past its lease, and no execution notices."""
 
+import asyncio
+import json
 import os
 import re
 import signal
@@ -7,6 +9,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import websockets
 
 from agentflow.devstack.process import ChildProcess
 from agentflow.sdk.client import Client
@@ -90,3 +94,23 @@ async def test_a_replica_that_wakes_up_past_its_lease_records_nothing(world, pos
         assert after.status == "completed"
         for execution in started:
             each_outcome_once(await here.client.history(execution.execution_id))
+
+
+async def test_a_watcher_on_one_replica_sees_what_another_one_commits(world, postgres_dsn, tmp_path):
+    async with (
+        world(AF_DB_DSN=postgres_dsn, AF_LEASE_S=LEASE_S) as here,
+        second_control_plane(here, postgres_dsn, tmp_path) as (_, client),
+        websockets.connect(client.api_url.replace("http://", "ws://") + "/api/v1/ws", proxy=None) as socket,
+    ):
+        await eventually(lambda: shards_of(tmp_path / "second.log") == 8, within_s=20)
+        await socket.send(json.dumps({"type": "subscribe", "after": 0}))
+        here.let_go()
+        started = [(await here.client.execute("breakable", {"n": n}, wait=True)).execution_id for n in range(3)]
+        expected = {one: [event.version for event in await client.history(one)] for one in started}
+
+        seen: dict[str, list[int]] = {}
+        async with asyncio.timeout(20):
+            while seen != expected:
+                message = json.loads(await socket.recv())
+                if message["type"] == "event":
+                    seen.setdefault(message["event"]["execution_id"], []).append(message["event"]["version"])
