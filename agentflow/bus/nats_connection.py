@@ -1,12 +1,12 @@
 """A NATS connection as our hot path needs it: nats-py's client with a short way in and a short way out.
 
 Made by `nats_jetstream`, used by the other parts as their `wire.Line`. The only file that touches what nats-py keeps
-private; reconnecting, parsing and flushing stay nats-py's.
+private; reconnecting, and whatever is not a delivery or a publish, stay nats-py's.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import TypeVar
 
 import nats.errors
@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from agentflow.bus import wire
+from agentflow.bus.nats_parser import DeliveryParser
 from agentflow.ports import BusUnavailable
 
 log = structlog.get_logger(__name__)
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 ANSWER_WITHIN_S = 2.0  # a question to the server itself, not to a stream
 _UNSENT_BYTES_MAX = 2 * 1024 * 1024
+# What one turn of the loop sends goes out in parts of this size, so that whoever gets it can begin while we go on.
+_PART_BYTES = 32 * 1024
 
 
 class Connection(Client):
@@ -34,19 +37,48 @@ class Connection(Client):
     def __init__(self) -> None:
         super().__init__()
         self._sinks: dict[int, wire.Sink] = {}
+        self._ps = DeliveryParser(self, self._delivered)
+        self._write_due = False
 
     def send(self, command: bytes) -> None:
-        if not self.is_connected or self._flush_queue is None:
+        if not self.is_connected:
             return
         self._pending.append(command)
         self._pending_data_size += len(command)
-        if self._flush_queue.empty():
-            # Wakes the flusher, which writes all that has gathered by the time it runs.
-            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+        if self._pending_data_size >= _PART_BYTES:
+            self._write()
+        elif not self._write_due:
+            self._write_due = True
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        """What nats-py's flusher does, without waiting for a task to be woken. Its own commands keep their place."""
+        self._write_due = False
+        if self._pending and self.is_connected and self._transport is not None:
+            self._transport.write(b"".join(self._pending))
+            self._pending = []
+            self._pending_data_size = 0
 
     async def wait_writable(self) -> None:
-        while self.is_connected and self._pending_data_size > _UNSENT_BYTES_MAX:
-            await cancellable(self._flush_pending(force_flush=True))
+        while self.is_connected and self._unsent_bytes > _UNSENT_BYTES_MAX:
+            await cancellable(self._drained())
+
+    @property
+    def _unsent_bytes(self) -> int:
+        writer = getattr(self._transport, "_io_writer", None)  # none over WebSocket, which waits by itself
+        return 0 if writer is None else int(writer.transport.get_write_buffer_size())
+
+    async def _drained(self) -> None:
+        with contextlib.suppress(OSError):  # the reader finds out as well, and knows what to do
+            if self._transport is not None:
+                await self._transport.drain()  # type: ignore[no-untyped-call]
+
+    async def _process_connect_init(self) -> None:
+        await super()._process_connect_init()
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            # uvloop keeps what is below the limit until the end of its turn.
+            writer.transport.set_write_buffer_limits(high=_PART_BYTES - 1, low=_PART_BYTES // 2)
 
     def forget_unsent(self) -> None:
         """What was meant for the old connection must not reach the new one: acks there may mean other messages.
@@ -97,16 +129,16 @@ class Connection(Client):
         await self._error_cb(error)
         await self._process_op_err(error)
 
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _delivered(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> Awaitable[None] | None:
         sink = self._sinks.get(sid)
         if sink is None:
-            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]
-            return
+            return self._process_msg(sid, subject, reply, data, headers)
         try:
-            sink(subject, reply, data, headers or b"")
+            sink(subject, reply, data, headers)
         except Exception:
             # An exception here would end nats-py's reader, and with it the connection, in silence.
             log.exception("bus.arrival_failed", subject=subject.decode(errors="replace"))
+        return None
 
 
 class _Inbox:
