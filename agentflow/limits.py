@@ -59,6 +59,7 @@ SIGNALS_KEPT_MAX = 1_000  # signals nobody waits for yet; more than these are no
 # How much is under way at once.
 COMMIT_BATCH_MAX = 512  # messages decided in one transaction: keeps the longest commit short
 COMMIT_QUEUE_MAX = 8_192  # starts waiting for a commit; beyond it the API answers 503 instead of growing
+FEED_COMMITS_MAX = 100  # told in one message, so that it stays small
 COMMIT_QUEUE_TENANT_MAX = 2_048  # of one tenant, so that there is always room for another's
 INBOX_IN_FLIGHT_MAX = 4_096  # results delivered to a shard owner and not yet acked
 ANSWERS_AT_ONCE_MAX = 256  # requests over the bus being answered; more wait in NATS, not in our memory
@@ -94,6 +95,7 @@ PROGRESS_S = ACK_WAIT_S / 3  # a running step says so three times in that span
 DEDUP_WINDOW_S = 120
 BUS_CONFIRM_S = 5.0  # a confirmed publish outlives a restart of NATS; well inside the de-duplication window
 SWEEP_S = 1.0
+FEED_EVERY_S = 0.02  # what was committed is told together: nobody sees a shorter moment
 ADMIT_AGAIN_S = 5.0  # how late a queued execution may be when the word that there is room got lost
 RESEND_AFTER_S = 10.0  # a step with no outcome and an idle mailbox is sent again after this
 HEARTBEAT_S = 1.0  # a worker's sign of life; broadcast, so a thousand workers cost a thousand small messages

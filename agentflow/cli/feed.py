@@ -25,11 +25,13 @@ class ExecutionLog:
 
     def show(self, message: Message) -> None:
         told = message.read(dict[str, Any])
-        execution, workflow = told["execution_id"], told["workflow"]
-        for given in told["events"]:
-            event = event_from_feed(given)
-            if event is not None:
-                self._show_event(execution, f"{rfc3339(event.at_ms)[11:19]} {workflow} {execution[-6:]}", event)
+        for commit in told["commits"]:
+            execution = commit["execution_id"]
+            for given in commit["events"]:
+                event = event_from_feed(given)
+                if event is not None:
+                    prefix = f"{rfc3339(event.at_ms)[11:19]} {told['workflow']} {execution[-6:]}"
+                    self._show_event(execution, prefix, event)
 
     def _show_event(self, execution: str, prefix: str, event: Event) -> None:
         match event:

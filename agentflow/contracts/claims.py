@@ -113,9 +113,11 @@ def builtins(value: Any) -> Any:
 
 def parted(value: Any) -> tuple[Any, list[Claimed]]:
     """Plain data with nothing where claims were, and the claims with their places."""
-    plain = builtins(value)
-    found: list[Claimed] = []
-    return _without_claims(plain, (), found), found
+    try:
+        return msgspec.to_builtins(value, enc_hook=refuse_claims), []
+    except HoldsClaims:
+        found: list[Claimed] = []
+        return _without_claims(_opened(value), (), found), found
 
 
 def joined(value: Any, claims: Sequence[Claimed]) -> Any:

@@ -81,8 +81,9 @@ def seal(
 ) -> Message:
     """`payload` is data, or bytes from `payload_of`, which are canonical."""
     if isinstance(payload, dict):
-        hashed = msgspec.Raw(canonical(payload))
-        payload = hashed if is_plain(payload) else msgspec.Raw(_encode(payload))
+        plain = is_plain(payload)
+        hashed = msgspec.Raw(sorted_json(payload) if plain else canonical(payload))
+        payload = hashed if plain else msgspec.Raw(_encode(payload))
     else:
         hashed = payload
     message = Message(id, trace_id, span_id, sender, to, type, payload, metadata, cost, rfc3339(at_ms))

@@ -20,8 +20,8 @@ from agentflow.execution.state import ExecutionState, next_wakeup, pending_comma
 from agentflow.ids import ExecutionId, TenantId, shard_of
 from agentflow.ports import EventStore, NewEvents, ShardLost, Shelf, VersionConflict
 from control_plane.orchestrator.deciding import decision_for
+from control_plane.orchestrator.feed import Feed
 from control_plane.orchestrator.inbox import Arrival, Inbox
-from control_plane.orchestrator.outbound import Outbound
 from control_plane.orchestrator.performer import Performer
 from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Watchers
@@ -48,7 +48,7 @@ class CommitLoop:
         inbox: Inbox,
         store: EventStore,
         program_of: ProgramOf,
-        outbound: Outbound,
+        feed: Feed,
         timers: Timers,
         performer: Performer,
         watchers: Watchers,
@@ -62,7 +62,7 @@ class CommitLoop:
         self._inbox = inbox
         self._store = store
         self._program_of = program_of
-        self._outbound = outbound
+        self._feed = feed
         self._timers = timers
         self._performer = performer
         self._watchers = watchers
@@ -197,7 +197,7 @@ class CommitLoop:
         self._timers.arm(state.execution, next_wakeup(state))
         for command in draft.commands:
             await self._performer.perform(state, command)
-        await self._outbound.send_feed(state, draft.before.version, tuple(draft.events))
+        self._feed.tell(state, draft.before.version, tuple(draft.events))
         if state.queue is not None and state.queue.limited:
             self._limited(state)
         if state.ended:

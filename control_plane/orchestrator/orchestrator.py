@@ -28,6 +28,7 @@ from control_plane.orchestrator import relay
 from control_plane.orchestrator.admission import Admission, NoLimits, Room
 from control_plane.orchestrator.children import Children, Resolve
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
+from control_plane.orchestrator.feed import Feed
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import SENDER, Outbound
 from control_plane.orchestrator.ownership import Ownership
@@ -153,6 +154,7 @@ class Orchestrator:
         )
         self._tenant_max = tenant_max
         self._admission = self._admitting(room or NoLimits())
+        self._feed = Feed(bus=bus, clock=clock, ids=ids, shards=shards)
         outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, unsendable=self._fail_step)
         self._sweeper = Sweeper(
             bus=bus, outbound=outbound, clock=clock, open_executions=self._open, resend_after_s=resend_after_s
@@ -167,7 +169,7 @@ class Orchestrator:
             inbox=self._inbox,
             store=store,
             program_of=program_of,
-            outbound=outbound,
+            feed=self._feed,
             timers=self._timers,
             performer=self._performer,
             watchers=self._watchers,
@@ -200,6 +202,7 @@ class Orchestrator:
                     loops.create_task(self._timers.run(), name="timers"),
                     loops.create_task(self._sweep(), name="sweeper"),
                     loops.create_task(self._ownership.run(), name="ownership"),
+                    loops.create_task(self._feed.run(), name="feed"),
                     loops.create_task(self._admission.run(), name="admission"),
                 ]
                 try:
@@ -209,6 +212,7 @@ class Orchestrator:
                     for task in tasks:
                         task.cancel()
         finally:
+            await self._feed.send()
             await listening.stop()
             await self._ownership.leave()
 

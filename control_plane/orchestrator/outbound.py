@@ -1,4 +1,4 @@
-"""Turns committed facts into messages: steps to agents, and the feed of events for whoever watches.
+"""Turns committed facts into messages: steps to agents, and word to whoever works on what nobody waits for.
 
 Called only after the commit. Sends without waiting for the stream's receipt: what is lost here is sent again
 by the sweeper, because the events that imply it are stored.
@@ -17,7 +17,7 @@ from agentflow.contracts.message import Kind, Message, payload_of, seal
 from agentflow.contracts.step import CancelSteps, StepFault, StepRequest
 from agentflow.errors import Bug, Rejected
 from agentflow.execution.commands import CancelStep, DispatchStep
-from agentflow.execution.events import Event, WorkflowRef
+from agentflow.execution.events import WorkflowRef
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, UlidSource, shard_of
 from agentflow.ports import BusUnavailable, MessageBus
@@ -39,7 +39,7 @@ class Outbound:
 
     async def send_step(self, state: ExecutionState, command: DispatchStep) -> bool:
         """Whether the bus took it. False is no loss: the sweeper tries again."""
-        workflow = _workflow_of(state)
+        workflow = workflow_of(state)
         step_input, claims = parted(command.input)
         request = StepRequest(
             execution_id=state.execution,
@@ -73,25 +73,6 @@ class Outbound:
         except BusUnavailable as error:
             _log.info("cancel.unheard", execution=state.execution, path=command.path, reason=error.message)
 
-    async def send_feed(self, state: ExecutionState, after_version: int, events: tuple[Event, ...]) -> None:
-        """One message a commit and execution, with all its new events."""
-        workflow = _workflow_of(state)
-        shard = shard_of(state.execution, self._shards)
-        payload = {
-            "v": 1,
-            "execution_id": state.execution,
-            "workflow": workflow.name,
-            "after_version": after_version,
-            "events": [_with_claims(event) for event in events],
-        }
-        try:
-            message = self._message(state, workflow, workflow.name, "event", payload)
-            await self._publish(
-                subjects.workflow_out(workflow.name, shard), message, f"{state.execution}/{after_version}/feed"
-            )
-        except Rejected as error:
-            _log.warning("feed.skipped", execution=state.execution, reason=error.message)
-
     def _message(
         self, state: ExecutionState, workflow: WorkflowRef, to: str, kind: Kind, payload: msgspec.Raw | dict[str, Any]
     ) -> Message:
@@ -117,12 +98,7 @@ class Outbound:
         return True
 
 
-def _with_claims(event: Event) -> dict[str, Any]:
-    plain, claims = parted(event)
-    return {**plain, "claims": msgspec.to_builtins(claims)} if claims else plain
-
-
-def _workflow_of(state: ExecutionState) -> WorkflowRef:
+def workflow_of(state: ExecutionState) -> WorkflowRef:
     if state.workflow is None:
         raise Bug("An execution that never started has nothing to send.")
     return state.workflow

@@ -104,6 +104,7 @@ def test_what_has_not_ended_has_no_duration() -> None:
 
 
 def feed(*events: dict[str, Any]) -> Message:
+    commit = {"execution_id": "exec_ABCDEF", "after_version": 0, "events": events}
     return seal(
         id=MessageId("m"),
         trace_id=TraceId("t"),
@@ -111,7 +112,7 @@ def feed(*events: dict[str, Any]) -> Message:
         sender="orchestrator",
         to="support",
         type="event",
-        payload={"v": 1, "execution_id": "exec_ABCDEF", "workflow": "support", "after_version": 0, "events": events},
+        payload={"v": 2, "workflow": "support", "shard": 0, "commits": [commit]},
         metadata={},
         at_ms=AT_MS,
     )
