@@ -128,6 +128,7 @@ REBUILD_AT_ONCE = 50  # executions whose projections are made anew in one transa
 LEASE_S = 10.0  # a shard whose owner has been silent for this long may be taken over
 RETENTION_EVERY_S = 24 * 3600  # the purge is daily; whichever control plane comes first does it
 RETENTION_ORPHAN_S = 24 * 3600  # an artifact without an execution may belong to one that is just being committed
+PLANS_CACHED_MAX = 64  # static plans that were looked at lately; one is as large as its workflow
 PROGRAMS_CACHED_MAX = 512  # compiled workflows kept ready; a missing one costs one query and one compilation
 NEWEST_VERSION_KNOWN_S = 1.0  # a version registered by another replica is the newest here after this at the latest
 VERSIONS_LISTED_MAX = 1_000  # versions of one workflow in one answer; `GET /workflows` pages through more

@@ -22,6 +22,7 @@ from control_plane.live.feed import Feed
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionFilter, ExecutionPage, ExecutionPlace
+from control_plane.registry.plans import PlanStep
 from control_plane.registry.schemas import compile_schema, input_problems
 from control_plane.registry.tools import RegisteredTool, ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
@@ -50,6 +51,14 @@ class EventLog(Protocol):
     async def read(
         self, tenant: TenantId, execution: ExecutionId, *, after_version: int = 0, limit: int | None = None
     ) -> Sequence[StoredEvent]: ...
+
+
+class Plans(Protocol):
+    async def steps(
+        self, tenant: TenantId, execution: ExecutionId, *, after_number: int = 0, limit: int
+    ) -> Sequence[PlanStep]:
+        """In the order in which they were first asked for."""
+        ...
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -112,6 +121,7 @@ class ControlPlane:
     request_keys: RequestKeys
     schedules: ScheduleBook
     live: Feed
+    plans: Plans
 
     async def execute(
         self,

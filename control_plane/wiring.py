@@ -37,6 +37,7 @@ from control_plane.storage.executions import SqlExecutions
 from control_plane.storage.leases import SqlShardLeases, record_shards
 from control_plane.storage.live import SqlLiveEvents
 from control_plane.storage.migrate import upgrade
+from control_plane.storage.plans import SqlPlans
 from control_plane.storage.request_keys import SqlRequestKeys
 from control_plane.storage.retention_schedule import retention_kept
 from control_plane.storage.schedules import SqlSchedules
@@ -111,6 +112,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             new_request_id=ids.ulid,
             now_ms=clock.now_ms,
             request_keys=SqlRequestKeys(db, clock),
+            plans=SqlPlans(db, seal=FieldSeal(ring)),
             live=Feed(SqlLiveEvents(db, seal=FieldSeal(ring)), listen=partial(bus.listen, subjects.ALL_WORKFLOWS_OUT)),
             schedules=ScheduleBook(schedules, bus=bus, clock=clock, new_id=ids.ulid),
         )

@@ -4,11 +4,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
+from agentflow.clock import rfc3339
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
 from control_plane.api.listing import Filter, Listing, Page, keyed
 from control_plane.api.request import Behind
-from control_plane.registry.agents import LiveAgent
+from control_plane.registry.agents import LiveAgent, LiveWorker
 
 router = APIRouter(prefix="/api/v1/agents", tags=["agents"])
 
@@ -24,5 +25,29 @@ async def list_agents(behind: Behind, page: Annotated[Page, Depends(_LISTED)]) -
     return answer(page.answer([agent_view(agent) for agent in shown], last, total=len(agents)))
 
 
+@router.get("/{name}", responses=documented(404, ok=schemas.AgentDetail))
+async def show(name: str, behind: Behind) -> Response:
+    """Who answers for an agent, how busy each of them is, and since when they were heard."""
+    workers = behind.agents.workers(name)
+    taking = [worker for worker in workers if not worker.draining]
+    agent = LiveAgent(name, len(taking), sum(worker.running for worker in taking))
+    return answer({**agent_view(agent), "instances": [_worker_view(worker) for worker in workers]})
+
+
+def _worker_view(worker: LiveWorker) -> dict[str, Any]:
+    return {
+        "worker": worker.worker,
+        "running": worker.running,
+        "health": "draining" if worker.draining else "ok",
+        "started_at": rfc3339(worker.started_at_ms),
+        "heard_s_ago": round(worker.heard_s_ago, 3),
+    }
+
+
 def agent_view(agent: LiveAgent) -> dict[str, Any]:
-    return {"name": agent.name, "workers": agent.workers, "running": agent.running}
+    return {
+        "name": agent.name,
+        "health": "ok" if agent.workers else "draining",
+        "workers": agent.workers,
+        "running": agent.running,
+    }

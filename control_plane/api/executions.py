@@ -18,6 +18,7 @@ from control_plane.api.answers import answer, documented
 from control_plane.api.listing import Filter, Listing, Page, moment, one_of
 from control_plane.api.request import Behind, Tenant
 from control_plane.registry.executions import ExecutionFilter, ExecutionPlace, ExecutionSummary
+from control_plane.registry.plans import PlanStep
 from control_plane.service import ControlPlane
 
 router = APIRouter(prefix="/api/v1/executions", tags=["executions"])
@@ -69,7 +70,7 @@ async def events(
     execution: str,
     behind: Behind,
     tenant: Tenant,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Annotated[int, Query(ge=1, le=limits.EVENTS_PAGE_MAX)] = limits.EVENTS_PAGE_MAX,
     wait_s: Annotated[float, Query(ge=0, le=limits.WAIT_S_MAX)] = 0,
 ) -> Response:
@@ -85,6 +86,30 @@ async def events(
             "ended": state.ended and after + len(shown) >= state.version,
         }
     )
+
+
+@router.get("/{execution}/steps", responses=documented(404, 422, ok=schemas.StepPage))
+async def steps(
+    execution: str,
+    behind: Behind,
+    tenant: Tenant,
+    after: Annotated[int, Query(ge=0, le=2**53, description="Begin behind the step with this number.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=limits.EVENTS_PAGE_MAX)] = limits.EVENTS_PAGE_MAX,
+) -> Response:
+    """Its steps and how far each has come, in the order in which they were first asked for."""
+    state = await behind.orchestrator.state(tenant, ExecutionId(execution))
+    found = await behind.plans.steps(tenant, state.execution, after_number=after, limit=limit)
+    return answer({"items": [step_view(step) for step in found]})
+
+
+def step_view(step: PlanStep) -> dict[str, Any]:
+    view: dict[str, Any] = msgspec.to_builtins(step)
+    scheduled_ms, ended_ms = view.pop("scheduled_at_ms"), view.pop("ended_at_ms")
+    return {
+        **view,
+        "scheduled_at": rfc3339(scheduled_ms),
+        "ended_at": None if ended_ms is None else rfc3339(ended_ms),
+    }
 
 
 def _page(stored: Sequence[StoredEvent]) -> Sequence[StoredEvent]:

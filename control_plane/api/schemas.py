@@ -195,6 +195,55 @@ class PlanStep(Shape):
     ended_at: str | None = Moment
 
 
+class StepPage(Shape):
+    items: list[PlanStep]
+
+
+class PlannedStep(Shape):
+    name: str
+    agent: str
+    timeout_ms: int
+    attempts: int
+    tool: str | None = None
+
+
+class PlanNode(Shape):
+    id: str
+    kind: str
+    label: str
+    step: PlannedStep | None = None
+
+
+class PlanEdge(Shape):
+    source: str
+    target: str
+    kind: Literal["next", "error", "child"]
+    label: str = ""
+
+
+class StepCount(Shape):
+    name: str
+    min: int
+    max: int | None = Field(description="Null: no bound follows from the definition.")
+
+
+class PlanShape(Shape):
+    min: int
+    max: int | None
+    steps: list[StepCount]
+
+
+class Plan(Shape):
+    """What a version will do, as far as its definition decides it."""
+
+    id: str = Field(description="The same for every version with the same plan.")
+    workflow: ListedWorkflow
+    planner: str
+    nodes: list[PlanNode]
+    edges: list[PlanEdge]
+    shape: PlanShape = Field(description="How many steps an execution takes, at least and at most.")
+
+
 class ToolSummary(Shape):
     id: str = Field(examples=["kb.search@1.0.0"])
     name: str
@@ -232,8 +281,21 @@ class TestedTool(Shape):
 
 class Agent(Shape):
     name: str
-    workers: int
+    health: Literal["ok", "draining"]
+    workers: int = Field(description="That take steps.")
+    running: int = Field(description="Steps running on them.")
+
+
+class AgentInstance(Shape):
+    worker: str
     running: int
+    health: Literal["ok", "draining"]
+    started_at: str = Moment
+    heard_s_ago: float
+
+
+class AgentDetail(Agent):
+    instances: list[AgentInstance]
 
 
 class AgentList(ListShape):

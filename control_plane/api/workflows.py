@@ -108,6 +108,15 @@ async def versions(name: str, behind: Behind, tenant: Tenant) -> Response:
     return answer({"items": [summary_view(workflow) for workflow in found], "total_count": len(found)})
 
 
+@router.get("/{reference}/plans/{plan}", responses=documented(404, ok=schemas.Plan))
+async def show_plan(reference: str, plan: str, behind: Behind, tenant: Tenant) -> Response:
+    """The graph of a version's steps and how often each can run. `current` is the plan of the version named."""
+    workflow = await behind.registry.find(tenant, reference)
+    found = msgspec.to_builtins(await behind.registry.plan(tenant, workflow, plan))
+    named = {"id": workflow.id, "name": workflow.name, "version": workflow.version}
+    return answer({"id": found.pop("plan_hash"), "workflow": named, **found})
+
+
 @router.post(
     "/{reference}/execute",
     status_code=202,

@@ -4,7 +4,7 @@ Kept in memory only: it is never a truth. A lost worker is a hint to look after 
 attempt really ends is decided by the heart, and a worker that was only slow finds its late result refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -12,7 +12,9 @@ import structlog
 from agentflow import limits
 from agentflow.clock import Clock
 from agentflow.contracts.step import Heartbeat, HeldStep
+from agentflow.errors import NotFound
 from agentflow.ids import WorkerId
+from agentflow.workflow.suggest import did_you_mean
 
 _log = structlog.get_logger(__name__)
 
@@ -21,6 +23,23 @@ class LiveAgent(msgspec.Struct, frozen=True):
     name: str
     workers: int
     running: int
+
+
+class LiveWorker(msgspec.Struct, frozen=True):
+    """One worker that answers for an agent."""
+
+    worker: WorkerId
+    running: int
+    draining: bool
+    started_at_ms: int
+    heard_s_ago: float
+
+
+class AgentNotFound(NotFound):
+    code = "AF1226"
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"No worker answers for the agent `{name}`.", hint=did_you_mean(name, known, kind="agents"))
 
 
 class LostWorker(msgspec.Struct, frozen=True):
@@ -65,6 +84,19 @@ class LiveAgents:
                 known = agents.get(name, LiveAgent(name, 0, 0))
                 agents[name] = LiveAgent(name, known.workers + 1, known.running + running)
         return sorted(agents.values(), key=lambda agent: agent.name)
+
+    def workers(self, name: str) -> list[LiveWorker]:
+        """Who answers for an agent, those that take no more steps included. Raises `AgentNotFound` if nobody does."""
+        now_s = self._clock.monotonic_s()
+        heard = [(now_s - at_s, beat) for at_s, beat in self._beats.values() if now_s - at_s <= self._lost_after_s]
+        found = [
+            LiveWorker(beat.worker, beat.agents[name], beat.draining, beat.started_at_ms, ago_s)
+            for ago_s, beat in heard
+            if name in beat.agents
+        ]
+        if not found:
+            raise AgentNotFound(name, sorted({agent for _, beat in heard for agent in beat.agents}))
+        return sorted(found, key=lambda worker: worker.worker)
 
     def is_lost(self, worker: WorkerId) -> bool:
         """Whether a worker that may once have been there can be counted as gone."""

@@ -19,6 +19,7 @@ from agentflow.ids import TenantId, UlidSource, WorkflowId
 from agentflow.limits import (
     CHILDREN_FOLLOWED_MAX,
     NEWEST_VERSION_KNOWN_S,
+    PLANS_CACHED_MAX,
     PROGRAMS_CACHED_MAX,
     SUGGESTION_NAMES_MAX,
     VERSIONS_LISTED_MAX,
@@ -36,6 +37,7 @@ from control_plane.registry.tool_use import tool_problems, tools_named
 from control_plane.registry.tools import ToolRegistry
 from control_plane.registry.versions import highest, precedence
 from planners.kinds import CompiledWorkflow, compile_workflow
+from planners.plan import Plan
 
 _ID = re.compile(r"wf_[0-9A-HJKMNP-TV-Z]{26}")
 _INPUT = ("spec", "input")
@@ -149,6 +151,16 @@ class WorkflowOvertaken(Conflict):
         )
 
 
+class PlanNotFound(NotFound):
+    code = "AF1225"
+
+    def __init__(self, reference: str, plan: str) -> None:
+        super().__init__(
+            f"The workflow `{reference}` has no plan {plan!r}.",
+            hint="Ask for the plan `current`, or name the version that had this one.",
+        )
+
+
 class InvalidInput(Invalid):
     code = "AF1213"
 
@@ -174,6 +186,7 @@ class WorkflowRegistry:
         # By tenant and reference. A version never changes; which one is the newest does, so that is only believed
         # for a moment, or until one is registered here.
         self._versions: Recent[RegisteredWorkflow] = Recent(PROGRAMS_CACHED_MAX)
+        self._plans: Recent[Plan] = Recent(PLANS_CACHED_MAX)  # by digest, like programs
         self._tools_of: Recent[list[str]] = Recent(PROGRAMS_CACHED_MAX)  # by digest
         self._newest: Recent[tuple[float, RegisteredWorkflow]] = Recent(PROGRAMS_CACHED_MAX)
 
@@ -317,6 +330,15 @@ class WorkflowRegistry:
     async def count(self, tenant: TenantId, wanted: WorkflowFilter = _EVERY) -> int:
         return await self._store.count(tenant, wanted)
 
+    async def plan(self, tenant: TenantId, workflow: RegisteredWorkflow, plan: str = "current") -> Plan:
+        """What this version will do. Raises `PlanNotFound` where its plan has another hash than the one asked for."""
+        found = self._plans.get(workflow.digest)
+        if found is None:
+            found = self._plans.keep(workflow.digest, await asyncio.to_thread(_plan_of, workflow.source))
+        if plan not in ("current", found.plan_hash):
+            raise PlanNotFound(f"{workflow.name}@{workflow.version}", plan)
+        return found
+
     async def program(self, tenant: TenantId, workflow: WorkflowRef) -> Program:
         """What an execution pinned to `workflow` follows, whatever has been registered since."""
         return self._programs.get(workflow.digest) or await self._compiled_again(tenant, workflow)
@@ -341,6 +363,10 @@ class WorkflowRegistry:
         accepts = self._schemas.get(workflow.digest) or self._schemas.keep(workflow.digest, compile_schema(schema))
         if problems := input_problems(accepts, input):
             raise InvalidInput(workflow.name, problems)
+
+
+def _plan_of(source: str) -> Plan:
+    return compile_workflow(source).program.plan()
 
 
 def _key(tenant: TenantId, reference: str) -> str:

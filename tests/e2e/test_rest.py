@@ -207,3 +207,34 @@ async def test_the_openapi_document_lists_every_operation(http):
         "/api/v1/workflows/{reference}/execute",
         "/api/v1/executions/{execution}/events",
     } <= set(paths)
+
+
+async def test_the_plan_of_a_version_and_the_steps_of_an_execution_are_told(http, registered):
+    plan = (await http.get("/api/v1/workflows/support/plans/current")).json()
+    assert {node["id"] for node in plan["nodes"]} >= {"classify", "respond"}
+    assert plan["workflow"]["id"] == registered["id"]
+    assert (await http.get(f"/api/v1/workflows/support/plans/{plan['id']}")).json() == plan
+    problem(await http.get("/api/v1/workflows/support/plans/other"), 404)
+
+    executed = await http.post("/api/v1/workflows/support/execute", json={"input": TICKET, "wait": True})
+    path = f"/api/v1/executions/{executed.json()['execution_id']}/steps"
+    steps = (await http.get(path)).json()["items"]
+    assert [(step["name"], step["status"], step["attempt"]) for step in steps] == [
+        ("classify", "succeeded", 1),
+        ("knowledge_search", "succeeded", 1),
+        ("respond", "succeeded", 1),
+    ]
+    rest = (await http.get(path, params={"after": steps[0]["number"], "limit": 1})).json()["items"]
+    assert rest == steps[1:2]
+    problem(await http.get("/api/v1/executions/exec_nope/steps"), 404)
+
+
+async def test_an_agent_in_the_list_and_its_detail_agree(http):
+    listed = {agent["name"]: agent for agent in (await http.get("/api/v1/agents")).json()["items"]}
+    shown = (await http.get("/api/v1/agents/classifier")).json()
+
+    (instance,) = shown.pop("instances")
+    assert shown == listed["classifier"]
+    assert instance["health"] == "ok"
+    assert instance["heard_s_ago"] < 10
+    assert "classifier" in problem(await http.get("/api/v1/agents/clasifier"), 404)["hint"]
