@@ -46,25 +46,22 @@ def documented(
         if example is not None:
             found[status]["content"] = {"application/json": {"example": example}}
     for status in sorted({*errors, *_ALWAYS}):
-        found[status] = {
-            "description": _ERRORS[status],
-            "content": {
-                "application/problem+json": {
-                    "schema": {"$ref": "#/components/schemas/ProblemDetails"},
-                    "example": _example(status),
-                }
-            },
-        }
+        found[status] = problem_answer(status)
     return found
 
 
-def _example(status: int) -> dict[str, Any]:
-    phrase = HTTPStatus(status).phrase
-    return ProblemDetails(
+def problem_answer(status: int) -> dict[str, Any]:
+    """An error as the document shows it."""
+    example = ProblemDetails(
         type="urn:agentflow:error:AF1000",
-        title=phrase,
+        title=HTTPStatus(status).phrase,
         status=status,
         detail=_ERRORS[status],
         code="AF1000",
         hint="See docs/errors for this code.",
-    ).model_dump(exclude_none=True)
+    )
+    shown = {
+        "schema": {"$ref": "#/components/schemas/ProblemDetails"},
+        "example": example.model_dump(exclude_none=True),
+    }
+    return {"description": _ERRORS[status], "content": {"application/problem+json": shown}}

@@ -7,6 +7,7 @@ from starlette.types import ASGIApp
 
 from agentflow import limits
 from control_plane.api import agents, errors, executions, health, live, orders, schedules, tools, workflows
+from control_plane.api.answers import problem_answer
 from control_plane.api.exchange import Exchange
 from control_plane.api.guards import Guards
 from control_plane.api.shortcut import Shortcut
@@ -49,6 +50,13 @@ def _describe(app: FastAPI) -> None:
         document = made()
         shapes = document.setdefault("components", {}).setdefault("schemas", {})
         shapes.setdefault("ProblemDetails", errors.ProblemDetails.model_json_schema())
+        for unused in ("HTTPValidationError", "ValidationError"):
+            shapes.pop(unused, None)
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                wrong = operation["responses"].get("422", {}).get("content", {})
+                if "application/json" in wrong:  # FastAPI's own idea of what a wrong request is answered with
+                    operation["responses"]["422"] = problem_answer(422)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -4,13 +4,16 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from agentflow import limits
 from agentflow.clock import rfc3339
 from agentflow.errors import Problem
 from agentflow.workflow.durations import format_duration, parse_duration
+from control_plane.api import schemas
+from control_plane.api.answers import answer, documented
+from control_plane.api.listing import Filter, Listing, Page, keyed, one_of
 from control_plane.api.request import Behind, IdempotencyKey, Tenant
 from control_plane.schedules.schedule import Fire, InvalidSchedule, Schedule
 from control_plane.schedules.times import Spec
@@ -41,7 +44,18 @@ class ScheduleBody(BaseModel):
     paused: bool = False
 
 
-@router.post("", status_code=201)
+_LISTED = Listing(
+    filters={"name": Filter("Its name."), "status": one_of("active", "paused", "over")},
+    sorts=("name",),
+    default_sort="name",
+)
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=documented(404, 409, 413, 422, ok={201: schemas.Schedule, 200: schemas.Schedule}),
+)
 async def create(body: ScheduleBody, response: Response, behind: Behind, tenant: Tenant) -> dict[str, Any]:
     """The same again changes nothing and answers 200; another of the same name is refused."""
     await behind.check_start(tenant, body.workflow, body.input)
@@ -53,36 +67,40 @@ async def create(body: ScheduleBody, response: Response, behind: Behind, tenant:
     return schedule_view(made)
 
 
-@router.get("")
-async def list_schedules(
-    behind: Behind, tenant: Tenant, limit: Annotated[int, Query(ge=1, le=limits.LIST_PAGE_MAX)] = 50
-) -> dict[str, Any]:
-    found = await behind.schedules.list(tenant, limit=limit)
-    return {"items": [schedule_view(schedule) for schedule in found]}
+@router.get("", responses=documented(422, ok=schemas.ScheduleList), openapi_extra=_LISTED.openapi())
+async def list_schedules(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
+    name, statuses = page.filters.get("name"), page.filters.get("status")
+    found = [
+        schedule
+        for schedule in await behind.schedules.list(tenant, limit=limits.LIST_COUNT_MAX)
+        if (name is None or schedule.name == name) and (statuses is None or _status(schedule) in statuses)
+    ]
+    shown, last = keyed(page, found, lambda schedule: (schedule.name,))
+    return answer(page.answer([schedule_view(schedule) for schedule in shown], last, total=len(found)))
 
 
-@router.get("/{name}")
+@router.get("/{name}", responses=documented(404, ok=schemas.Schedule))
 async def show(name: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
     return schedule_view(await behind.schedules.find(tenant, name))
 
 
-@router.delete("/{name}", status_code=204)
+@router.delete("/{name}", status_code=204, responses=documented(404, ok={}))
 async def delete(name: str, behind: Behind, tenant: Tenant) -> None:
     """Executions that it has started go on."""
     await behind.schedules.remove(tenant, name)
 
 
-@router.post("/{name}/pause")
+@router.post("/{name}/pause", responses=documented(404, 409, ok=schemas.Schedule))
 async def pause(name: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
     return schedule_view(await behind.schedules.pause(tenant, name))
 
 
-@router.post("/{name}/resume")
+@router.post("/{name}/resume", responses=documented(404, 409, ok=schemas.Schedule))
 async def resume(name: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
     return schedule_view(await behind.schedules.resume(tenant, name))
 
 
-@router.post("/{name}/trigger", status_code=202)
+@router.post("/{name}/trigger", status_code=202, responses=documented(404, 409, 422, ok={202: schemas.Triggered}))
 async def trigger(name: str, behind: Behind, tenant: Tenant, key: IdempotencyKey = None) -> dict[str, Any]:
     """Start an execution now, beside its moments. A request with the same `Idempotency-Key` gives the same one."""
     return {"execution_id": await behind.trigger(tenant, name, key)}

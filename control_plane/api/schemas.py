@@ -302,6 +302,45 @@ class AgentList(ListShape):
     items: list[Agent]
 
 
+class Fired(Shape):
+    at: str = Moment
+    execution: str | None
+    reason: str
+    outcome: str
+
+
+class Schedule(Shape):
+    id: str
+    name: str
+    workflow: str
+    input: Any
+    cron: str | None
+    every: str | None
+    timezone: str
+    jitter: str
+    overlap: Literal["skip", "queue", "allow"]
+    catch_up: str
+    starts_at: str | None = Moment
+    ends_at: str | None = Moment
+    status: Literal["active", "paused", "over"]
+    next_at: str | None = Moment
+    last_at: str | None = Moment
+    created_at: str = Moment
+    fired: int
+    skipped: int
+    missed: int
+    waiting: list[str]
+    recent: list[Fired]
+
+
+class ScheduleList(ListShape):
+    items: list[Schedule]
+
+
+class Triggered(Shape):
+    execution_id: str
+
+
 class Health(Shape):
     status: Literal["ok"]
 

@@ -1,0 +1,182 @@
+"""The OpenAPI document against the server: whatever is sent, every answer is one that the document promises."""
+
+import itertools
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+ENDLESS = "/api/v1/stream"  # tests/e2e/test_live.py reads it
+EXAMPLES = 25
+
+WORKFLOW = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: contract, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: hold
+    final_states: [hold]
+    states:
+      hold: {wait: {signal: go}, timeout: 1h}
+"""
+
+
+STOPS = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: stops, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: ask
+    states:
+      ask: {human: {title: Go on?}, timeout: 1h, on_success: stop}
+      stop: {fail: {code: stopped, message: That was all.}}
+"""
+
+TOOL = """
+apiVersion: agentflow/v1
+kind: Tool
+metadata: {name: contract.echo, version: 1.0.0}
+spec:
+  run: {type: http, url: "https://contract.example.com/echo"}
+  permissions: ["network.http:contract.example.com"]
+  input: {type: object}
+"""
+
+
+@pytest.fixture
+def http(platform):
+    with httpx.Client(base_url=platform.api_url, trust_env=False, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def document(http):
+    return http.get("/api/v1/openapi.json").raise_for_status().json()
+
+
+@pytest.fixture
+def known(http):
+    """Names that exist, so that not every made-up request ends at a 404."""
+    pushed = http.post("/api/v1/workflows", content=WORKFLOW, headers={"Content-Type": "application/yaml"})
+    assert pushed.status_code in (200, 201)
+    execution = http.post("/api/v1/workflows/contract/execute", json={}).json()["execution_id"]
+    return {"reference": "contract", "name": "contract", "plan": "current", "execution": execution}
+
+
+def operations(document):
+    return [
+        (method, path)
+        for path, methods in document["paths"].items()
+        for method in methods
+        if path != ENDLESS and method in ("get", "post", "put", "patch", "delete")
+    ]
+
+
+def test_every_made_up_request_is_answered_as_the_document_says(document, http, known, platform):
+    schema = schemathesis.openapi.from_dict(document)
+    turn = itertools.count()
+    for method, path in operations(document):
+        operation = schema[path][method.upper()]
+
+        @settings(
+            max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(case=operation.as_strategy())
+        def hold(case):
+            if next(turn) % 2 and case.path_parameters:  # every other request is about something that exists
+                case.path_parameters.update({key: known[key] for key in case.path_parameters if key in known})
+            if isinstance(case.query, dict) and "wait_s" in case.query:
+                case.query["wait_s"] = 0
+            if isinstance(case.body, dict) and case.body.get("wait"):
+                case.body["wait_s"] = 0.01
+            response = case.call(base_url=platform.api_url)
+            case.validate_response(response, checks=CHECKS)
+
+        hold()
+
+
+def test_every_operation_documents_its_errors_and_has_an_id_of_its_own(document):
+    ids = []
+    for method, path in operations(document):
+        operation = document["paths"][path][method]
+        ids.append(operation["operationId"])
+        assert operation.get("tags"), (method, path)
+        if path.startswith("/api/v1"):
+            assert {"400", "406", "503"} <= set(operation["responses"]), (method, path)
+        for status, answer in operation["responses"].items():
+            if status.startswith(("4", "5")) and path.startswith("/api/v1"):
+                assert "application/problem+json" in answer["content"], (method, path, status)
+    assert len(ids) == len(set(ids))
+
+
+def _fail_and_answer(http, call):
+    """An execution that asks a person, then fails, is retried, and terminated."""
+    http.post("/api/v1/workflows", content=STOPS, headers={"Content-Type": "application/yaml"})
+    started = call("POST", "/api/v1/workflows/{reference}/execute", {}, names={"reference": "stops"}).json()
+    names = {"execution": started["execution_id"], "path": "ask"}
+    asked = call("GET", "/api/v1/executions/{execution}", names=names).json()
+    names["path"] = asked["tasks"][0]["path"]
+    call("POST", "/api/v1/executions/{execution}/tasks/{path}/answer", {"answer": {}}, names=names)
+    call("POST", "/api/v1/executions/{execution}/retry", names=names)
+    held = call("POST", "/api/v1/workflows/{reference}/execute", {}).json()
+    call("POST", "/api/v1/executions/{execution}/terminate", names={"execution": held["execution_id"]})
+
+
+def test_every_operation_succeeds_at_least_once(document, http, known):
+    done = set()
+
+    def call(method, template, body=None, *, names=None, **options):
+        path = template.format(**{**known, **(names or {})})
+        answer = http.request(method, path, json=body, **options)
+        assert answer.status_code < 300, (method, path, answer.text)
+        done.add((method.lower(), template))
+        return answer
+
+    executions = "/api/v1/executions/{execution}"
+    for path in ("/healthz", "/readyz", "/api/v1/workflows", "/api/v1/executions", "/api/v1/tools", "/api/v1/agents"):
+        call("GET", path)
+    yaml = {"Content-Type": "application/yaml"}
+    call("POST", "/api/v1/workflows", content=WORKFLOW, headers=yaml)
+    call("GET", "/api/v1/workflows/{reference}")
+    call("GET", "/api/v1/workflows/{name}/versions")
+    call("GET", "/api/v1/workflows/{reference}/plans/{plan}")
+    call("POST", "/api/v1/workflows/{reference}/execute", {"input": {}})
+    for order in ("pause", "resume"):
+        call("POST", f"{executions}/{order}")
+    call("POST", f"{executions}/vars", {"vars": {"a": 1}})
+    for part in ("", "/events", "/steps"):
+        call("GET", f"{executions}{part}")
+    call("POST", f"{executions}/signal", {"name": "other"})
+    call("POST", f"{executions}/cancel", {"reason": "done"})
+    _fail_and_answer(http, call)
+    tool = call("POST", "/api/v1/tools", content=TOOL, headers=yaml).json()["id"]
+    call("GET", "/api/v1/tools/{reference}", names={"reference": tool})
+    call("POST", "/api/v1/tools/{reference}/test", {"input": {}}, names={"reference": "json.transform"})
+    call("GET", "/api/v1/agents/{name}", names={"name": "classifier"})
+    schedules = "/api/v1/schedules"
+    call("POST", schedules, {"name": "contract", "workflow": "contract", "every": "1h"})
+    call("GET", schedules)
+    for method, part in (("GET", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/trigger"), ("DELETE", "")):
+        call(method, f"{schedules}/{{name}}{part}")
+    left = {operation for operation in operations(document) if operation not in done}
+    assert left == set(), "operations that no test has seen succeed"
