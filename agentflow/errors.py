@@ -4,7 +4,10 @@
     ├── Rejected              the caller asked for something that cannot be done; asking again changes nothing
     │   ├── Invalid           the input is wrong; `problems` lists every fault, each with its place
     │   ├── NotFound          the thing does not exist for this tenant
-    │   └── Conflict          it contradicts what is already recorded
+    │   ├── Conflict          it contradicts what is already recorded
+    │   ├── Unauthenticated   nobody knows who asks: no credential, or none that is valid
+    │   ├── Forbidden         whoever asks is known, and may not do this
+    │   └── Limited           too much or too often; `retry_after_s` says when it may be asked again
     ├── Unavailable           something we need is away; the same request may work later (retryable)
     └── Bug                   our fault: an invariant is broken; never retried, always loud
 
@@ -67,6 +70,23 @@ class NotFound(Rejected):
 
 class Conflict(Rejected):
     code = "AF1004"
+
+
+class Unauthenticated(Rejected):
+    code = "AF1700"
+
+
+class Forbidden(Rejected):
+    code = "AF1701"
+
+
+class Limited(Rejected):
+    code = "AF1702"
+    retryable = True
+
+    def __init__(self, message: str, *, hint: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(AgentFlowError):

@@ -105,6 +105,27 @@ PULL_EXPIRES_S = 5.0  # how long a worker that is gone may still be given messag
 CONSUMER_STALL_S = 30.0  # messages wait, we ask for them, and none comes: the consumer is made anew
 DRAIN_S = 30.0  # how long a stopping worker lets running steps finish
 
+# Identity.
+TOKEN_TTL_S = 3600  # a token's life unless its asker wants another; rights are looked up anew all the while
+TOKEN_TTL_S_MAX = 24 * 3600  # also how long a signing key must be kept after its last signature
+TOKEN_CLOCK_SKEW_S = 30  # how far ahead the clock of whoever issued a token may be
+TOKEN_CHARS_MAX = 8_192  # of a presented token; ours have about 500
+TOKEN_KID_CHARS_MAX = 128
+SIGNING_KEY_DAYS = 30  # then another one signs
+SIGNING_KEYS_REREAD_S = 1.0  # a key another control plane has just made is known here after this at the latest
+CREDENTIAL_RECHECK_S = 10.0  # what was revoked elsewhere is refused here after this at the latest
+CREDENTIALS_REMEMBERED_MAX = 10_000
+PASSWORD_CHARS_MIN = 12
+PASSWORD_CHARS_MAX = 1_024  # longer ones would only make us hash for longer
+PASSWORDS_AT_ONCE = 2  # each takes 19 MiB and some 20 ms of a core
+LOGIN_FAILURES_FREE = 5  # in a row; then each further one doubles the wait
+LOGIN_WAIT_S_MAX = 900.0
+LOGIN_FAILURES_REMEMBERED_MAX = 10_000
+ISSUER_ANSWER_S = 10.0
+ISSUER_ANSWER_BYTES_MAX = 1024 * 1024
+ISSUER_KEYS_KEPT_S = 300.0  # a key that the issuer withdrew is believed for this long at most
+ISSUER_KEYS_REREAD_S = 30.0  # however many tokens name keys that do not exist, the issuer is asked this rarely
+
 # What a worker keeps.
 SPOOL_MB = 256  # results on disk while the bus is away; beyond it they stay in memory, and no more steps are taken
 AGENT_STATE_BYTES_MAX = 512 * 1024  # compressed; it travels in one message

@@ -23,8 +23,11 @@ from agentflow.limits import (
     LEASE_S,
     PROBLEMS_SHOWN_MAX,
     RESEND_AFTER_S,
+    SIGNING_KEY_DAYS,
     SPOOL_MB,
     STATE_SNAPSHOT_EVENTS,
+    TOKEN_TTL_S,
+    TOKEN_TTL_S_MAX,
     WORKER_LOST_AFTER_S,
 )
 from agentflow.workflow.document import read
@@ -34,8 +37,9 @@ from agentflow.workflow.suggest import did_you_mean
 _PREFIX = "AF_"
 _FILE_VARIABLE = "AF_CONFIG_FILE"
 _FILE_DEFAULT = Path("agentflow.yaml")
-_SECRET = frozenset({"encryption_keys"})
-_NO_AUTHENTICATION = "Use 127.0.0.1 or localhost: the API has no authentication yet, so it may not face a network."
+_SECRET = frozenset({"encryption_keys", "token", "api_key"})
+_OF_THE_CALLER = frozenset({"token", "api_key"})  # for `af` and programs; no service needs them
+_NO_ENCRYPTION = "Use 127.0.0.1 or localhost: the API speaks no TLS yet, and credentials would travel in the clear."
 
 
 class InvalidSettings(Invalid):
@@ -71,7 +75,7 @@ def _loopback_address(text: str) -> str:
     except ValueError:
         loopback = False
     if not loopback:
-        _refuse("must be an address of this machine only", _NO_AUTHENTICATION)
+        _refuse("must be an address of this machine only", _NO_ENCRYPTION)
     return text
 
 
@@ -100,6 +104,14 @@ def _http(url: str) -> str:
     if not url.startswith(("http://", "https://")) or not _host_of(url):
         _refuse("must be an http or https address", "For example http://127.0.0.1:8080.")
     return url.rstrip("/")
+
+
+def _issuer(url: str) -> str:
+    parts = urlsplit(url)
+    here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if not _host_of(url) or parts.query or parts.fragment or not (parts.scheme == "https" or here):
+        _refuse("must be the https address of an OpenID Connect issuer", "For example https://login.example.com.")
+    return url  # to the letter: tokens name it exactly so
 
 
 _SANDBOXES = ("process", "docker", "gvisor", "wasm")
@@ -243,6 +255,36 @@ class Settings(BaseModel):
     api_url: Annotated[str, AfterValidator(_http)] = Field(default_factory=_default_api_url)
     """Where `af` finds the control plane; by default, where `http_listen` says."""
 
+    token: str | None = None
+    """For `af`: the token to send. Comes before `api_key` and before what `af auth login` stored."""
+
+    api_key: str | None = None
+    """For `af` and the SDK: the API key to send."""
+
+    credentials_file: Annotated[Path, AfterValidator(_home_path)] = Path("~/.config/agentflow/credentials.json")
+    """Where `af auth login` keeps what it got."""
+
+    bootstrap_file: Path | None = None
+    """Where the first administrator's key is written, readable by its owner only; without it, it is shown once."""
+
+    token_issuer: Annotated[str, Field(min_length=1, max_length=256)] = "agentflow"  # noqa: S105 - no secret
+    """The `iss` of tokens: the same for all control planes of a deployment, another for each deployment."""
+
+    token_audience: Annotated[str, Field(min_length=1, max_length=256)] = "agentflow"  # noqa: S105 - no secret
+    """The `aud` of tokens."""
+
+    token_ttl_s: Annotated[int, Field(ge=60, le=TOKEN_TTL_S_MAX)] = TOKEN_TTL_S
+    """How long a token is valid unless its asker wants otherwise."""
+
+    signing_key_days: Annotated[float, Field(gt=0, le=3650)] = SIGNING_KEY_DAYS
+    """After this many days tokens are signed with a new key."""
+
+    oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = None
+    """An OpenID Connect issuer whose ID tokens log people in; exactly as it names itself."""
+
+    oidc_audience: str = "agentflow"
+    """The client id at that issuer that ID tokens must be made for."""
+
     shards: Annotated[int, Field(ge=1, le=1024)] = 16
     """Parts the executions are divided into. Fixed for the life of a deployment."""
 
@@ -353,7 +395,8 @@ def environment_with(changes: Mapping[str, str]) -> dict[str, str]:
 
 def as_environment(settings: Settings) -> dict[str, str]:
     """The variables that give a child exactly what was chosen here, whatever file lies where it starts."""
-    chosen = {_PREFIX + name.upper(): str(getattr(settings, name)) for name in sorted(settings.model_fields_set)}
+    names = sorted(settings.model_fields_set - _OF_THE_CALLER)
+    chosen = {_PREFIX + name.upper(): str(getattr(settings, name)) for name in names}
     return {**chosen, _FILE_VARIABLE: os.devnull}
 
 

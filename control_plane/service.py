@@ -18,6 +18,7 @@ from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
 from agentflow.ports import Shelf, StoredEvent
 from agentflow.workflow.load import read
+from control_plane.identity.identity import Identity
 from control_plane.live.feed import Feed
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
@@ -107,6 +108,7 @@ AT_ONCE = StartOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
+    identity: Identity
     registry: WorkflowRegistry
     tools: ToolRegistry
     ask_worker: Callable[[ToolTest], Awaitable[ToolTestOutcome]]

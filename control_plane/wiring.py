@@ -11,11 +11,12 @@ from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.artifacts.opening import open_artifacts
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
-from agentflow.clock import SystemClock
+from agentflow.clock import Clock, SystemClock
 from agentflow.contracts.agent_state import StateRef
 from agentflow.contracts.step import ReleaseState
 from agentflow.ids import UlidSource
 from agentflow.settings import Settings, allowed_environment
+from control_plane.identity_wiring import open_identity
 from control_plane.live.feed import Feed
 from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.orchestrator import Orchestrator
@@ -72,12 +73,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         tools = ToolRegistry(SqlTools(db), clock=clock)
         registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock, tools=tools)
         await answer_definitions(bus, tools)
-        agents = LiveAgents(clock, lost_after_s=settings.worker_lost_s)
-        await bus.listen(subjects.HEARTBEATS, agents.heard)
-        states = AgentStates(
-            SqlAgentStates(db), clock=clock, is_lost=agents.is_lost, ask_release=partial(ask_release, bus)
-        )
-        await bus.answer(subjects.AGENT_STATES, states.answer, group="control-planes")
+        agents = await _agents(settings, db, bus, clock)
+
+        identity = await open_identity(settings, db, bus, clock, ids)
 
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}
@@ -100,6 +98,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         )
         schedules = SqlSchedules(db)
         plane = ControlPlane(
+            identity=identity,
             registry=registry,
             tools=tools,
             ask_worker=tests_on(bus),
@@ -137,6 +136,15 @@ def _ownership(settings: Settings, db: Database, bus: JetStreamBus, clock: Syste
         lease_s=settings.lease_s,
         alone=db.engine == "sqlite",
     )
+
+
+async def _agents(settings: Settings, db: Database, bus: JetStreamBus, clock: Clock) -> LiveAgents:
+    """Who is there by their heartbeats, and what those of them remember that remember anything."""
+    agents = LiveAgents(clock, lost_after_s=settings.worker_lost_s)
+    await bus.listen(subjects.HEARTBEATS, agents.heard)
+    states = AgentStates(SqlAgentStates(db), clock=clock, is_lost=agents.is_lost, ask_release=partial(ask_release, bus))
+    await bus.answer(subjects.AGENT_STATES, states.answer, group="control-planes")
+    return agents
 
 
 async def ask_release(bus: JetStreamBus, ref: StateRef) -> None:

@@ -28,6 +28,7 @@ TOOL_DEFINITIONS = "tools.definitions"  # asked by workers, answered by the cont
 TOOL_TESTS = "tools.tests"  # asked by the control plane, answered by workers that host tools
 HEARTBEATS = "workers.heartbeat"  # broadcast and not stored: only the newest one matters
 WORKER_CONTROL = "workers.control"  # broadcast: what every worker should hear (contracts.step.WorkerControl)
+IDENTITY_CHANGED = "identity.changed"  # broadcast between control planes: forget what credentials proved
 AGENT_STATES = "workers.states"  # asked by workers, answered by any control plane (contracts.agent_state)
 
 

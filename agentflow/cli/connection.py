@@ -1,8 +1,22 @@
-"""The control plane that this command talks to, as the settings name it."""
+"""The control plane that this command talks to, as the settings name it, and who it says it is there.
 
+In this order: AF_TOKEN, AF_API_KEY, what `af auth login` stored for that address, and the key that an embedded platform
+on this machine left in its home.
+"""
+
+from agentflow.credentials import local_credential, stored_credential
 from agentflow.sdk.client import Client
-from agentflow.settings import load_settings
+from agentflow.settings import Settings, load_settings
 
 
 def control_plane() -> Client:
-    return Client(load_settings().api_url)
+    settings = load_settings()
+    return Client(settings.api_url, token=bearer_of(settings))
+
+
+def bearer_of(settings: Settings) -> str | None:
+    if settings.token or settings.api_key:
+        return settings.token or settings.api_key
+    found = stored_credential(settings.credentials_file, settings.api_url)
+    found = found or local_credential(settings.home, settings.api_url)
+    return None if found is None else found.bearer

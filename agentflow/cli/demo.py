@@ -93,7 +93,7 @@ async def _play(name: str) -> None:
     ) as platform:
         started_in = duration(round((clock.monotonic_s() - began_s) * 1000))
         console.print(f"started   NATS, control plane and worker, each a process of its own, in {started_in}")
-        async with Client(platform.api_url) as api:
+        async with Client(platform.api_url, api_key=platform.api_key) as api:
             workflow = await api.push_workflow((folder / "workflow.yaml").read_bytes())
             console.print(f"pushed    {workflow.name} {workflow.version} as {workflow.id}")
             ended = [

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import typer
 
 from agentflow.cli import (
+    auth,
     database,
     demo,
     dev,
@@ -38,6 +39,7 @@ app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(database.app, name="db")
 app.add_typer(tools.app, name="tool")
+app.add_typer(auth.app, name="auth")
 app.command("validate")(validate.validate)
 app.command("server")(services.server)
 app.command("worker")(services.worker)

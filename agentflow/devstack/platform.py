@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentflow.credentials import write_local_credential
 from agentflow.devstack.home import Home, locked_home
 from agentflow.devstack.nats import ANY_PORT, port_of, start_nats
 from agentflow.devstack.process import ChildProcess, ServerDidNotStart
@@ -21,6 +22,7 @@ from agentflow.errors import Rejected
 from agentflow.process_exit import ExitCode
 from agentflow.settings import inherited_environment
 
+_ADMIN_KEY = "admin.key"
 _READY_WITHIN_S = 30.0
 _DRAIN_S = 10
 _GRACE_BEYOND_DRAIN_S = 5.0
@@ -44,6 +46,7 @@ class ServiceRefused(Rejected):
 @dataclass(frozen=True, slots=True)
 class EmbeddedPlatform:
     api_url: str
+    api_key: str  # of the administrator; also in the file `credential` of the home, for `af`
     nats_url: str
     nats: Supervised
     control_plane: Supervised
@@ -75,13 +78,17 @@ async def embedded_platform(
             **({} if agents_file is None else {"AF_AGENTS_FILE": str(agents_file)}),
             **(extra_env or {}),
             "AF_HOME": str(place.directory),
+            "AF_BOOTSTRAP_FILE": str(place.directory / _ADMIN_KEY),
             "AF_NATS_URL": nats_url,
             "AF_LOG_FORMAT": "json",
         }
         serving = _ControlPlane(place, environment, http_listen)
         control_plane = await stack.enter_async_context(supervised(serving.start, on_exit))
         worker = await stack.enter_async_context(supervised(_Worker(place, environment).start, on_exit))
-        yield EmbeddedPlatform(f"http://{serving.address}", nats_url, nats, control_plane, worker)
+        api_url = f"http://{serving.address}"
+        api_key = (place.directory / _ADMIN_KEY).read_text().strip()
+        write_local_credential(place.directory, api_url, api_key)
+        yield EmbeddedPlatform(api_url, api_key, nats_url, nats, control_plane, worker)
 
 
 class _Nats:

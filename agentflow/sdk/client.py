@@ -4,6 +4,7 @@ The CLI and user programs call it. Requests that only read are safe to repeat an
 control plane restarts; `execute` and `push_workflow` are sent once.
 """
 
+import io
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,6 +18,7 @@ from agentflow.clock import Clock, SystemClock
 from agentflow.errors import Unavailable
 from agentflow.limits import EVENTS_PAGE_MAX
 from agentflow.sdk.errors import ControlPlaneAway, NotAgentFlow, error_from
+from agentflow.sdk.identity import IdentityOperations
 from agentflow.sdk.models import (
     EventPage,
     Execution,
@@ -39,6 +41,7 @@ _Answer = TypeVar("_Answer")
 _CREATED = 201
 _FIRST_ERROR = 400
 
+_AT_ONCE_BYTES = 256 * 1024
 _TEST_S = 120.0  # a tool that is tried out may take this long
 _ANSWER_S = 30.0  # how long an answer may take beyond the wait that was asked for
 _IDLE_S = 3.0  # a connection unused for longer is not used again: servers close theirs after 5 s, perhaps just now
@@ -47,10 +50,17 @@ _BACK_OFF_S = (0.1, 2.0)  # first and longest pause between attempts to reach a 
 
 
 class Client:
-    """`async with Client("http://127.0.0.1:8080") as agentflow: await agentflow.execute("support", {...})`"""
+    """`async with Client("http://127.0.0.1:8080", api_key="afk_…") as af: await af.execute("support", {…})`
 
-    def __init__(self, api_url: str, *, clock: Clock | None = None) -> None:
+    `token` is sent where both are given.
+    """
+
+    def __init__(
+        self, api_url: str, *, token: str | None = None, api_key: str | None = None, clock: Clock | None = None
+    ) -> None:
         self.api_url = api_url.rstrip("/")
+        bearer = token or api_key
+        self._headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
         self._clock = clock or SystemClock()
         self._session: aiohttp.ClientSession | None = None
 
@@ -58,7 +68,7 @@ class Client:
         # As many at once as the caller wants. Proxies of the environment are not asked: they are for the outside, and
         # must not stand between us and a loopback address.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=False, headers=self._headers)
         return self
 
     async def __aexit__(
@@ -66,6 +76,16 @@ class Client:
     ) -> None:
         if self._session is not None:
             await self._session.close()
+
+    @property
+    def identity(self) -> IdentityOperations:
+        """Logging in, people, roles, keys and tenants."""
+        return IdentityOperations(self._asked)
+
+    async def _asked(self, method: str, path: str, shape: type[_Answer], body: dict[str, Any] | None = None) -> _Answer:
+        content = None if body is None else msgspec.json.encode(body)
+        response = await self._send(method, path, content=content, headers={"Content-Type": "application/json"})
+        return self._read(response, shape) if response.content else msgspec.convert(None, shape)
 
     async def push_workflow(self, text: str | bytes, content_type: str = "application/yaml") -> PushedWorkflow:
         response = await self._send("POST", "/workflows", content=text, headers={"Content-Type": content_type})
@@ -283,7 +303,7 @@ class Client:
             async with self._session.request(
                 method,
                 URL(url, encoded=True),
-                data=content,
+                data=_in_parts(content),
                 headers=headers,
                 params=params,
                 allow_redirects=False,
@@ -313,6 +333,11 @@ class _Response(msgspec.Struct, frozen=True):
 
 class _Triggered(msgspec.Struct, frozen=True):
     execution_id: str
+
+
+def _in_parts(content: str | bytes | None) -> str | bytes | io.BytesIO | None:
+    """A large body is written piece by piece, so that nothing else of the caller's loop waits for it."""
+    return io.BytesIO(content) if isinstance(content, bytes) and len(content) > _AT_ONCE_BYTES else content
 
 
 def _segment(text: str) -> str:

@@ -4,7 +4,17 @@ from typing import TypeVar
 
 import msgspec
 
-from agentflow.errors import AgentFlowError, Bug, Conflict, Invalid, NotFound, Unavailable
+from agentflow.errors import (
+    AgentFlowError,
+    Bug,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Limited,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
 from agentflow.sdk.models import ProblemDetails
 
 _Family = TypeVar("_Family", bound=AgentFlowError)
@@ -30,7 +40,7 @@ class NotAgentFlow(Unavailable):
         )
 
 
-def error_from(api_url: str, status: int, body: bytes) -> AgentFlowError:
+def error_from(api_url: str, status: int, body: bytes, retry_after_s: float = 1.0) -> AgentFlowError:
     """The error that an answer with a status of 400 or more stands for."""
     try:
         told = msgspec.json.decode(body, type=ProblemDetails)
@@ -40,10 +50,16 @@ def error_from(api_url: str, status: int, body: bytes) -> AgentFlowError:
         return NotAgentFlow(api_url, f"HTTP status {status} without problem details")
     message = told.detail or told.title
     hint = told.hint or "Correct the request and send it again."
+    if status == 401:
+        return _with_code(Unauthenticated, told.code)(message, hint=hint)
+    if status == 403:
+        return _with_code(Forbidden, told.code)(message, hint=hint)
     if status == 404:
         return _with_code(NotFound, told.code)(message, hint=hint)
     if status == 409:
         return _with_code(Conflict, told.code)(message, hint=hint)
+    if status == 429:
+        return _with_code(Limited, told.code)(message, hint=hint, retry_after_s=retry_after_s)
     if status < 500:
         return _with_code(Invalid, told.code)(message, hint=hint, problems=told.problems)
     if status in (502, 503, 504):

@@ -34,7 +34,7 @@ async def _measured(directory: Path, dsn: str | None) -> Workloads:
     environment = {} if dsn is None else {"AF_DB_DSN": dsn}
     async with (
         embedded_platform(directory, agents_file=HERE / "agents.yaml", extra_env=environment) as running,
-        Client(running.api_url) as client,
+        Client(running.api_url, api_key=running.api_key) as client,
     ):
         await client.push_workflow(workloads.line())
         await workloads.throughput(client, executions=20, concurrency=10)  # warm

@@ -2,21 +2,24 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from agentflow.clock import rfc3339
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
+from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Filter, Listing, Page, keyed
 from control_plane.api.request import Behind
+from control_plane.identity.permissions import Permission
 from control_plane.registry.agents import LiveAgent, LiveWorker
 
-router = APIRouter(prefix="/api/v1/agents", tags=["agents"])
+router = guarded_router(prefix="/api/v1/agents", tags=["agents"])
 
 _LISTED = Listing(filters={"name": Filter("Its name.")}, sorts=("name",), default_sort="name")
 
 
 @router.get("", responses=documented(422, ok=schemas.AgentList), openapi_extra=_LISTED.openapi())
+@needs(Permission.AGENTS_READ)
 async def list_agents(behind: Behind, page: Annotated[Page, Depends(_LISTED)]) -> Response:
     """Agents that some worker answers for now."""
     name = page.filters.get("name")
@@ -26,6 +29,7 @@ async def list_agents(behind: Behind, page: Annotated[Page, Depends(_LISTED)]) -
 
 
 @router.get("/{name}", responses=documented(404, ok=schemas.AgentDetail))
+@needs(Permission.AGENTS_READ)
 async def show(name: str, behind: Behind) -> Response:
     """Who answers for an agent, how busy each of them is, and since when they were heard."""
     workers = behind.agents.workers(name)

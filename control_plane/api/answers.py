@@ -23,6 +23,8 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 _ERRORS: dict[int, str] = {
     400: "The request cannot be done as it is; `code` and `hint` say why and what to do.",
+    401: "Nobody knows who asks: send `Authorization: Bearer` with a token or an API key.",
+    403: "Your roles do not allow it.",
     404: "There is no such thing for this tenant.",
     406: "The version named in `Accept` is unknown.",
     409: "It contradicts what is recorded.",
@@ -30,9 +32,11 @@ _ERRORS: dict[int, str] = {
     413: "The body is too large.",
     415: "The body is of a type that is not read here.",
     422: "The input is wrong; `problems` names every fault with its place.",
+    429: "Too much or too often; send it again after `Retry-After`.",
     503: "Something it needs is away; send it again after `Retry-After`.",
 }
-_ALWAYS = (400, 406, 503)  # a wrong Host header, an unknown version, a database that is away
+# A wrong Host header, no right to ask, an unknown version, a limit, a database that is away.
+_ALWAYS = (400, 401, 403, 406, 429, 503)
 
 
 def documented(

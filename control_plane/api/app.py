@@ -6,9 +6,22 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from agentflow import limits
-from control_plane.api import agents, errors, executions, health, live, orders, schedules, tools, workflows
+from control_plane.api import (
+    agents,
+    auth,
+    document,
+    errors,
+    executions,
+    health,
+    live,
+    orders,
+    schedules,
+    tools,
+    workflows,
+)
 from control_plane.api.answers import problem_answer
 from control_plane.api.exchange import Exchange
+from control_plane.api.guard import ensure_guarded
 from control_plane.api.guards import Guards
 from control_plane.api.shortcut import Shortcut
 from control_plane.service import ControlPlane
@@ -22,11 +35,16 @@ and knows `If-None-Match`; writes to an execution know `If-Match`. A POST with a
 
 
 def create_api(control_plane: ControlPlane, version: str) -> ASGIApp:
+    # Outside of everything, so that the answer to a fault of ours has its request id as well.
+    return Exchange(routes(control_plane, version), control_plane.new_request_id)
+
+
+def routes(control_plane: ControlPlane, version: str) -> FastAPI:
     app = FastAPI(
         title="AgentFlow",
         version=version,
         description=_ABOUT,
-        openapi_url="/api/v1/openapi.json",
+        openapi_url=None,  # `document` serves it, to whoever may ask for anything at all
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
         generate_unique_id_function=lambda route: f"{route.tags[0]}.{route.name}",
@@ -35,11 +53,11 @@ def create_api(control_plane: ControlPlane, version: str) -> ASGIApp:
     errors.install(app)
     app.add_middleware(Shortcut)  # the first is the innermost: whoever takes it has passed every guard
     app.add_middleware(Guards, body_bytes_max=limits.REQUEST_BYTES_MAX)
-    for noun in (workflows, executions, orders, schedules, tools, agents, live, health):
+    for noun in (auth, workflows, executions, orders, schedules, tools, agents, live, health, document):
         app.include_router(noun.router)
+    ensure_guarded(app)
     _describe(app)
-    # Outside of everything, so that the answer to a fault of ours has its request id as well.
-    return Exchange(app, control_plane.new_request_id)
+    return app
 
 
 def _describe(app: FastAPI) -> None:

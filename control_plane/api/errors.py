@@ -1,5 +1,6 @@
 """The one place where our errors become HTTP answers: problem details (RFC 9457), never a stack trace."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -13,7 +14,19 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from agentflow import limits
-from agentflow.errors import AgentFlowError, Bug, Conflict, Invalid, NotFound, Problem, Rejected, Unavailable
+from agentflow.errors import (
+    AgentFlowError,
+    Bug,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Limited,
+    NotFound,
+    Problem,
+    Rejected,
+    Unauthenticated,
+    Unavailable,
+)
 from control_plane.registry.workflows import WorkflowOvertaken
 
 _log = structlog.get_logger(__name__)
@@ -23,6 +36,9 @@ STATUS_OF_FAMILY: tuple[tuple[type[AgentFlowError], HTTPStatus], ...] = (
     (NotFound, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (Invalid, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (Unauthenticated, HTTPStatus.UNAUTHORIZED),
+    (Forbidden, HTTPStatus.FORBIDDEN),
+    (Limited, HTTPStatus.TOO_MANY_REQUESTS),
     (Rejected, HTTPStatus.BAD_REQUEST),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (Bug, HTTPStatus.INTERNAL_SERVER_ERROR),
@@ -85,8 +101,15 @@ def status_of(error: AgentFlowError) -> HTTPStatus:
 def problem_response(error: AgentFlowError) -> JSONResponse:
     status = status_of(error)
     problems = error.problems if isinstance(error, Invalid) else ()
-    headers = {"Retry-After": _RETRY_AFTER_S} if error.retryable else None
-    return _problem(status, error.code, error.message, error.hint, problems, headers)
+    return _problem(status, error.code, error.message, error.hint, problems, _headers(error))
+
+
+def _headers(error: AgentFlowError) -> dict[str, str] | None:
+    if isinstance(error, Unauthenticated):
+        return {"WWW-Authenticate": 'Bearer realm="agentflow"'}
+    if isinstance(error, Limited):
+        return {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
+    return {"Retry-After": _RETRY_AFTER_S} if error.retryable else None
 
 
 def answer_to(error: AgentFlowError) -> JSONResponse:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from agentflow import limits
 from agentflow.artifacts.claim_check import bytes_claimed
@@ -15,13 +15,15 @@ from agentflow.ids import ExecutionId
 from agentflow.ports import StoredEvent
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
+from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Filter, Listing, Page, moment, one_of
 from control_plane.api.request import Behind, Tenant
+from control_plane.identity.permissions import Permission
 from control_plane.registry.executions import ExecutionFilter, ExecutionPlace, ExecutionSummary
 from control_plane.registry.plans import PlanStep
 from control_plane.service import ControlPlane
 
-router = APIRouter(prefix="/api/v1/executions", tags=["executions"])
+router = guarded_router(prefix="/api/v1/executions", tags=["executions"])
 
 
 _LISTED = Listing(
@@ -39,6 +41,7 @@ _LISTED = Listing(
 
 
 @router.get("", responses=documented(422, ok=schemas.ExecutionList), openapi_extra=_LISTED.openapi())
+@needs(Permission.EXECUTIONS_READ)
 async def list_executions(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
     """Newest first. What starts while you turn pages moves nothing between them.
 
@@ -61,11 +64,13 @@ async def list_executions(behind: Behind, tenant: Tenant, page: Annotated[Page, 
 
 
 @router.get("/{execution}", responses=documented(404, ok=schemas.Execution))
+@needs(Permission.EXECUTIONS_READ)
 async def show(execution: str, behind: Behind, tenant: Tenant) -> Response:
     return await execution_answer(behind, await behind.orchestrator.state(tenant, ExecutionId(execution)))
 
 
 @router.get("/{execution}/events", responses=documented(404, 422, ok=schemas.EventPage))
+@needs(Permission.EXECUTIONS_READ)
 async def events(
     execution: str,
     behind: Behind,
@@ -89,6 +94,7 @@ async def events(
 
 
 @router.get("/{execution}/steps", responses=documented(404, 422, ok=schemas.StepPage))
+@needs(Permission.EXECUTIONS_READ)
 async def steps(
     execution: str,
     behind: Behind,

@@ -5,8 +5,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentflow.errors import Rejected
 from control_plane.api.errors import BodyTooLarge, problem_response
 
-# The API has no authentication yet and listens on loopback only; a name that some page rebinds to 127.0.0.1
-# must not open it.
+# The API listens on loopback only; a name that some page rebinds to 127.0.0.1 is none of ours.
 _HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 import structlog
-from fastapi import APIRouter, Header, Query, Response, WebSocket
+from fastapi import Header, Query, Response, WebSocket
 from fastapi.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect
 
@@ -21,11 +21,13 @@ from agentflow.contracts.claims import parted
 from agentflow.errors import AgentFlowError, Invalid, Rejected
 from agentflow.ids import ExecutionId, TenantId
 from control_plane.api.answers import documented
+from control_plane.api.guard import guarded_router, needs
 from control_plane.api.request import Behind, Tenant, control_plane_of, tenant_of
+from control_plane.identity.permissions import Permission
 from control_plane.live.feed import LiveEvent, ReaderTooSlow, Topic
 from control_plane.service import ControlPlane
 
-router = APIRouter(prefix="/api/v1", tags=["live"])
+router = guarded_router(prefix="/api/v1", tags=["live"])
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -60,6 +62,7 @@ class TooManySubscriptions(Rejected):
 
 
 @router.websocket("/ws")
+@needs(Permission.EXECUTIONS_READ)
 async def watch(socket: WebSocket) -> None:
     """Subscribe and unsubscribe as often as you like; every event comes with the number to go on from."""
     behind, tenant = await control_plane_of(socket), await tenant_of(socket)
@@ -74,6 +77,7 @@ async def watch(socket: WebSocket) -> None:
         200: {"description": "Server-sent events, without end.", "content": {"text/event-stream": {}}},
     },
 )
+@needs(Permission.EXECUTIONS_READ)
 async def stream(
     behind: Behind,
     tenant: Tenant,

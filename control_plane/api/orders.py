@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentflow.canonical import canonical
@@ -16,9 +16,11 @@ from control_plane.api import schemas
 from control_plane.api.answers import documented
 from control_plane.api.errors import ResourceChanged
 from control_plane.api.executions import execution_answer
+from control_plane.api.guard import guarded_router, needs
 from control_plane.api.request import Behind, IdempotencyKey, IfMatch, Tenant
+from control_plane.identity.permissions import Permission
 
-router = APIRouter(prefix="/api/v1/executions/{execution}", tags=["executions"])
+router = guarded_router(prefix="/api/v1/executions/{execution}", tags=["executions"])
 
 
 class Reason(BaseModel):
@@ -89,29 +91,34 @@ Ask = Annotated[Callable[[Wanted], Awaitable[Response]], Depends(asking)]
 
 
 @router.post("/pause", responses=_ANSWERS)
+@needs(Permission.EXECUTIONS_CONTROL)
 async def pause(ask: Ask, request: RequestId, body: Reason | None = None) -> Response:
     """Begin nothing new. Steps that run may end, and their results are kept."""
     return await ask(lambda stamp: messages.Pause(stamp, request, body.reason if body else ""))
 
 
 @router.post("/resume", responses=_ANSWERS)
+@needs(Permission.EXECUTIONS_CONTROL)
 async def resume(ask: Ask, request: RequestId) -> Response:
     return await ask(lambda stamp: messages.Resume(stamp, request))
 
 
 @router.post("/cancel", responses=_ANSWERS)
+@needs(Permission.EXECUTIONS_CONTROL)
 async def cancel(ask: Ask, request: RequestId, body: Reason | None = None) -> Response:
     """Stop in order: running steps are halted, declared compensations run, then the execution is cancelled."""
     return await ask(lambda stamp: messages.Cancel(stamp, request, body.reason if body else ""))
 
 
 @router.post("/terminate", responses=_ANSWERS)
+@needs(Permission.EXECUTIONS_CONTROL)
 async def terminate(ask: Ask, request: RequestId, body: Reason | None = None) -> Response:
     """Stop now, without undoing anything."""
     return await ask(lambda stamp: messages.Terminate(stamp, request, body.reason if body else ""))
 
 
 @router.post("/signal", responses=_ANSWERS)
+@needs(Permission.EXECUTIONS_CONTROL)
 async def signal(ask: Ask, request: RequestId, body: SignalBody) -> Response:
     """Tell an execution something. Kept until the workflow waits for a signal of that name."""
     canonical(body.payload)
@@ -119,12 +126,14 @@ async def signal(ask: Ask, request: RequestId, body: SignalBody) -> Response:
 
 
 @router.post("/vars", responses=_ANSWERS)
+@needs(Permission.EXECUTIONS_CONTROL)
 async def update_vars(ask: Ask, request: RequestId, body: VarsBody) -> Response:
     canonical(body.vars)
     return await ask(lambda stamp: messages.UpdateVars(stamp, request, body.vars))
 
 
 @router.post("/tasks/{path:path}/answer", responses=_ANSWERS)
+@needs(Permission.TASKS_ANSWER)
 async def answer(execution: str, path: str, body: AnswerBody, behind: Behind, tenant: Tenant) -> Response:
     """Answer a task that the execution has put before people."""
     state = await behind.answer(tenant, ExecutionId(execution), StepPath(path), body.answer)
@@ -132,6 +141,7 @@ async def answer(execution: str, path: str, body: AnswerBody, behind: Behind, te
 
 
 @router.post("/retry", responses=_ANSWERS)
+@needs(Permission.EXECUTIONS_CONTROL)
 async def retry(ask: Ask, request: RequestId) -> Response:
     """Continue a failed execution from the step that failed."""
     return await ask(lambda stamp: messages.RetryFailed(stamp, request))

@@ -5,19 +5,25 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Request
 from starlette.requests import HTTPConnection
 
-from agentflow.ids import DEFAULT_TENANT, TenantId
+from agentflow.ids import TenantId
 from control_plane.api.errors import malformed
+from control_plane.api.guard import principal_of
+from control_plane.identity.principals import Principal
 from control_plane.service import ControlPlane
 
 
-# Both are coroutines because FastAPI gives anything else a thread of its own, which takes longer than the request.
+# All are coroutines because FastAPI gives anything else a thread of its own, which takes longer than the request.
 async def control_plane_of(request: HTTPConnection) -> ControlPlane:
     return cast(ControlPlane, request.app.state.control_plane)
 
 
-async def tenant_of(_: HTTPConnection) -> TenantId:
-    """One tenant until identity arrives; every room below already takes it."""
-    return DEFAULT_TENANT
+async def caller_of(request: HTTPConnection) -> Principal:
+    return principal_of(request)
+
+
+async def tenant_of(request: HTTPConnection) -> TenantId:
+    """Never anything the caller says: the tenant of whoever they have proved to be."""
+    return principal_of(request).tenant
 
 
 _KEY_CHARS_MAX = 255
@@ -28,6 +34,7 @@ IfMatch = Annotated[
     Header(alias="If-Match", max_length=255, description="Only if it still has this ETag; 412 otherwise."),
 ]
 Behind = Annotated[ControlPlane, Depends(control_plane_of)]
+Caller = Annotated[Principal, Depends(caller_of)]
 Tenant = Annotated[TenantId, Depends(tenant_of)]
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from agentflow import limits
@@ -13,12 +13,14 @@ from agentflow.errors import Problem
 from agentflow.workflow.durations import format_duration, parse_duration
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
+from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Filter, Listing, Page, keyed, one_of
 from control_plane.api.request import Behind, IdempotencyKey, Tenant
+from control_plane.identity.permissions import Permission
 from control_plane.schedules.schedule import Fire, InvalidSchedule, Schedule
 from control_plane.schedules.times import Spec
 
-router = APIRouter(prefix="/api/v1/schedules", tags=["schedules"])
+router = guarded_router(prefix="/api/v1/schedules", tags=["schedules"])
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 _EVERY_MS_MIN = 1_000  # a schedule is not a loop
@@ -56,6 +58,7 @@ _LISTED = Listing(
     status_code=201,
     responses=documented(404, 409, 413, 422, ok={201: schemas.Schedule, 200: schemas.Schedule}),
 )
+@needs(Permission.SCHEDULES_WRITE)
 async def create(body: ScheduleBody, response: Response, behind: Behind, tenant: Tenant) -> dict[str, Any]:
     """The same again changes nothing and answers 200; another of the same name is refused."""
     await behind.check_start(tenant, body.workflow, body.input)
@@ -68,6 +71,7 @@ async def create(body: ScheduleBody, response: Response, behind: Behind, tenant:
 
 
 @router.get("", responses=documented(422, ok=schemas.ScheduleList), openapi_extra=_LISTED.openapi())
+@needs(Permission.SCHEDULES_READ)
 async def list_schedules(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
     name, statuses = page.filters.get("name"), page.filters.get("status")
     found = [
@@ -80,27 +84,32 @@ async def list_schedules(behind: Behind, tenant: Tenant, page: Annotated[Page, D
 
 
 @router.get("/{name}", responses=documented(404, ok=schemas.Schedule))
+@needs(Permission.SCHEDULES_READ)
 async def show(name: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
     return schedule_view(await behind.schedules.find(tenant, name))
 
 
 @router.delete("/{name}", status_code=204, responses=documented(404, ok={}))
+@needs(Permission.SCHEDULES_WRITE)
 async def delete(name: str, behind: Behind, tenant: Tenant) -> None:
     """Executions that it has started go on."""
     await behind.schedules.remove(tenant, name)
 
 
 @router.post("/{name}/pause", responses=documented(404, 409, ok=schemas.Schedule))
+@needs(Permission.SCHEDULES_WRITE)
 async def pause(name: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
     return schedule_view(await behind.schedules.pause(tenant, name))
 
 
 @router.post("/{name}/resume", responses=documented(404, 409, ok=schemas.Schedule))
+@needs(Permission.SCHEDULES_WRITE)
 async def resume(name: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
     return schedule_view(await behind.schedules.resume(tenant, name))
 
 
 @router.post("/{name}/trigger", status_code=202, responses=documented(404, 409, 422, ok={202: schemas.Triggered}))
+@needs(Permission.SCHEDULES_WRITE)
 async def trigger(name: str, behind: Behind, tenant: Tenant, key: IdempotencyKey = None) -> dict[str, Any]:
     """Start an execution now, beside its moments. A request with the same `Idempotency-Key` gives the same one."""
     return {"execution_id": await behind.trigger(tenant, name, key)}

@@ -1,8 +1,8 @@
 """The busiest route, past the framework: starting an execution.
 
-Innermost of the layers, so guards and identity have seen the request. FastAPI's own way to the same function (routes,
-dependencies, validation of the answer) takes several times as long as starting an execution does; it stays declared
-there, for the document and for whatever this layer does not know.
+Innermost of the layers, so guards have seen the request; who asks is proved here as on every route. FastAPI's own way
+to the same function (routes, dependencies, validation of the answer) takes several times as long as starting an
+execution does; it stays declared there, for the document and for whatever this layer does not know.
 """
 
 import re
@@ -13,7 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentflow.errors import AgentFlowError
 from control_plane.api import workflows
 from control_plane.api.errors import answer_to
-from control_plane.api.request import control_plane_of, key_of, tenant_of
+from control_plane.api.guard import authorised
+from control_plane.api.request import control_plane_of, key_of
+from control_plane.identity.permissions import Permission
 
 _EXECUTE = re.compile(r"/api/v1/workflows/([^/]+)/execute")
 
@@ -30,9 +32,9 @@ class Shortcut:
         scope["path_params"] = {"reference": taken[1]}
         request = Request(scope, receive)
         try:
-            answer = await workflows.started(
-                request, await control_plane_of(request), await tenant_of(request), key_of(request)
-            )
+            caller = await authorised(request, Permission.WORKFLOWS_EXECUTE)
+            behind = await control_plane_of(request)
+            answer = await workflows.started(request, behind, caller.tenant, key_of(request))
         except AgentFlowError as error:
             answer = answer_to(error)
         await answer(scope, receive, send)

@@ -2,19 +2,21 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentflow.clock import rfc3339
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
 from control_plane.api.definitions import DEFINITION_BODY, definition_text
+from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Filter, Listing, Page, keyed, one_of
 from control_plane.api.request import Behind, Tenant
+from control_plane.identity.permissions import Permission
 from control_plane.registry.tools import RegisteredTool
 from control_plane.registry.versions import precedence
 
-router = APIRouter(prefix="/api/v1/tools", tags=["tools"])
+router = guarded_router(prefix="/api/v1/tools", tags=["tools"])
 
 _LISTED = Listing(
     filters={
@@ -40,6 +42,7 @@ class TestRequest(BaseModel):
     responses=documented(409, 413, 415, 422, ok={201: schemas.ToolSummary, 200: schemas.ToolSummary}),
     openapi_extra={"requestBody": DEFINITION_BODY},
 )
+@needs(Permission.TOOLS_WRITE)
 async def push(request: Request, behind: Behind, tenant: Tenant) -> Response:
     """Register a definition in YAML or JSON. The same content again changes nothing (200)."""
     tool, created = await behind.tools.push(tenant, await definition_text(request))
@@ -48,6 +51,7 @@ async def push(request: Request, behind: Behind, tenant: Tenant) -> Response:
 
 
 @router.get("", responses=documented(422, ok=schemas.ToolList), openapi_extra=_LISTED.openapi())
+@needs(Permission.TOOLS_READ)
 async def list_tools(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
     """Every version of every tool, the built-in ones among them."""
     tools = [tool for tool in await behind.tools.list(tenant, name=page.filters.get("name")) if _fits(tool, page)]
@@ -63,6 +67,7 @@ def _fits(tool: RegisteredTool, page: Page) -> bool:
 
 
 @router.get("/{reference}", responses=documented(404, ok=schemas.Tool))
+@needs(Permission.TOOLS_READ)
 async def show(reference: str, behind: Behind, tenant: Tenant) -> Response:
     """By name (its newest release), `name@1`, `name@1.2` or `name@1.2.0`."""
     tool = await behind.tools.find(tenant, reference)
@@ -70,6 +75,7 @@ async def show(reference: str, behind: Behind, tenant: Tenant) -> Response:
 
 
 @router.post("/{reference}/test", responses=documented(404, 413, 422, ok=schemas.TestedTool))
+@needs(Permission.TOOLS_TEST)
 async def try_out(reference: str, body: TestRequest, behind: Behind, tenant: Tenant) -> Response:
     """A call outside of any execution, in the sandbox of some worker. A tool that fails is an answer, not an error."""
     tool = await behind.tools.find(tenant, reference)

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, cast
 
 import msgspec
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from agentflow import limits
@@ -16,12 +16,14 @@ from control_plane.api.answers import answer, documented
 from control_plane.api.definitions import DEFINITION_BODY, definition_text
 from control_plane.api.errors import UnsupportedBody, malformed
 from control_plane.api.executions import outcome_view
+from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Filter, Listing, Page
 from control_plane.api.request import Behind, IdempotencyKey, IfMatch, Tenant
+from control_plane.identity.permissions import Permission
 from control_plane.registry.workflows import WorkflowFilter, WorkflowNotFound, WorkflowOrder, WorkflowSummary
 from control_plane.service import ControlPlane, StartOptions
 
-router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"])
+router = guarded_router(prefix="/api/v1/workflows", tags=["workflows"])
 
 _LISTED = Listing(
     filters={
@@ -56,6 +58,7 @@ class ExecuteRequest(BaseModel):
     responses=documented(409, 412, 413, 415, 422, ok={201: schemas.PushedWorkflow, 200: schemas.PushedWorkflow}),
     openapi_extra={"requestBody": DEFINITION_BODY},
 )
+@needs(Permission.WORKFLOWS_WRITE)
 async def register(request: Request, behind: Behind, tenant: Tenant, if_match: IfMatch = None) -> Response:
     """Register a definition in YAML or JSON: a new workflow, or a version of one. The same again changes nothing.
 
@@ -72,6 +75,7 @@ async def register(request: Request, behind: Behind, tenant: Tenant, if_match: I
 
 
 @router.get("", responses=documented(422, ok=schemas.WorkflowList), openapi_extra=_LISTED.openapi())
+@needs(Permission.WORKFLOWS_READ)
 async def list_workflows(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
     """Every version of every workflow, newest first."""
     wanted = WorkflowFilter(**page.filters)
@@ -92,6 +96,7 @@ async def list_workflows(behind: Behind, tenant: Tenant, page: Annotated[Page, D
 
 
 @router.get("/{reference}", responses=documented(404, ok=schemas.Workflow))
+@needs(Permission.WORKFLOWS_READ)
 async def show(reference: str, behind: Behind, tenant: Tenant) -> Response:
     """By id, by name (its newest version), or by name@version."""
     workflow = await behind.registry.find(tenant, reference)
@@ -100,6 +105,7 @@ async def show(reference: str, behind: Behind, tenant: Tenant) -> Response:
 
 
 @router.get("/{name}/versions", responses=documented(404, ok=schemas.VersionList))
+@needs(Permission.WORKFLOWS_READ)
 async def versions(name: str, behind: Behind, tenant: Tenant) -> Response:
     """Every version of one workflow, the highest first."""
     found = await behind.registry.versions(tenant, name)
@@ -109,6 +115,7 @@ async def versions(name: str, behind: Behind, tenant: Tenant) -> Response:
 
 
 @router.get("/{reference}/plans/{plan}", responses=documented(404, ok=schemas.Plan))
+@needs(Permission.WORKFLOWS_READ)
 async def show_plan(reference: str, plan: str, behind: Behind, tenant: Tenant) -> Response:
     """The graph of a version's steps and how often each can run. `current` is the plan of the version named."""
     workflow = await behind.registry.find(tenant, reference)
@@ -126,6 +133,7 @@ async def show_plan(reference: str, plan: str, behind: Behind, tenant: Tenant) -
         "requestBody": {"content": {"application/json": {"schema": ExecuteRequest.model_json_schema()}}},
     },
 )
+@needs(Permission.WORKFLOWS_EXECUTE)
 async def execute(request: Request, behind: Behind, tenant: Tenant, key: IdempotencyKey = None) -> Response:
     """Start an execution. A request with the same `Idempotency-Key` gives the same execution."""
     return await started(request, behind, tenant, key)

@@ -7,7 +7,18 @@ from typing import Any
 import grpc
 import structlog
 
-from agentflow.errors import AgentFlowError, Bug, Conflict, Invalid, NotFound, Rejected, Unavailable
+from agentflow.errors import (
+    AgentFlowError,
+    Bug,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Limited,
+    NotFound,
+    Rejected,
+    Unauthenticated,
+    Unavailable,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -16,6 +27,9 @@ STATUS_OF_FAMILY: tuple[tuple[type[AgentFlowError], grpc.StatusCode], ...] = (
     (NotFound, grpc.StatusCode.NOT_FOUND),
     (Conflict, grpc.StatusCode.ALREADY_EXISTS),
     (Invalid, grpc.StatusCode.INVALID_ARGUMENT),
+    (Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (Forbidden, grpc.StatusCode.PERMISSION_DENIED),
+    (Limited, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (Rejected, grpc.StatusCode.FAILED_PRECONDITION),
     (Unavailable, grpc.StatusCode.UNAVAILABLE),
     (Bug, grpc.StatusCode.INTERNAL),

@@ -7,18 +7,22 @@ from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
 from agentflow import limits
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import DEFAULT_TENANT, ExecutionId
+from agentflow.ids import ExecutionId
 from agentflow.v1 import agentflow_pb2 as pb
 from agentflow.v1 import agentflow_pb2_grpc as pb_grpc
 from control_plane.registry.workflows import RegisteredWorkflow
 from control_plane.rpc.errors import answering
+from control_plane.rpc.guard import Guard, caller
 from control_plane.service import ControlPlane
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 def create_server(control_plane: ControlPlane) -> grpc.aio.Server:
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX)])
+    server = grpc.aio.server(
+        interceptors=[Guard(control_plane.identity)],
+        options=[("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX)],
+    )
     pb_grpc.add_WorkflowServiceServicer_to_server(WorkflowService(control_plane), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ExecutionServiceServicer_to_server(ExecutionService(control_plane), server)  # type: ignore[no-untyped-call]
     return server
@@ -30,13 +34,13 @@ class WorkflowService(pb_grpc.WorkflowServiceServicer):
 
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterResponse:  # noqa: N802
         async with answering(context):
-            workflow, created = await self._control_plane.registry.register(DEFAULT_TENANT, request.definition)
+            workflow, created = await self._control_plane.registry.register(caller().tenant, request.definition)
         return pb.RegisterResponse(workflow=_workflow(workflow), created=created)
 
     async def Execute(self, request: pb.ExecuteRequest, context: Context) -> pb.ExecuteResponse:  # noqa: N802
         async with answering(context):
             state = await self._control_plane.execute(
-                DEFAULT_TENANT,
+                caller().tenant,
                 request.workflow,
                 _from_value(request.input) if request.HasField("input") else {},
                 wait_s=min(request.wait_seconds, limits.WAIT_S_MAX) if request.wait_seconds > 0 else None,
@@ -51,7 +55,7 @@ class ExecutionService(pb_grpc.ExecutionServiceServicer):
 
     async def Get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:  # noqa: N802
         async with answering(context):
-            state = await self._control_plane.orchestrator.state(DEFAULT_TENANT, ExecutionId(request.id))
+            state = await self._control_plane.orchestrator.state(caller().tenant, ExecutionId(request.id))
             execution = await _execution(self._control_plane, state)
         return pb.GetResponse(execution=execution)
 

@@ -11,6 +11,17 @@ from agentflow.v1 import agentflow_pb2 as pb
 from agentflow.v1 import agentflow_pb2_grpc as pb_grpc
 
 
+class Presenting(grpc.aio.UnaryUnaryClientInterceptor):
+    """Sends a credential with every call."""
+
+    def __init__(self, bearer):
+        self._metadata = (("authorization", f"Bearer {bearer}"),)
+
+    async def intercept_unary_unary(self, continuation, client_call_details, request):
+        details = client_call_details._replace(metadata=grpc.aio.Metadata(*self._metadata))
+        return await continuation(details, request)
+
+
 @pytest.fixture
 async def channel(platform):
     ready = next(
@@ -18,7 +29,7 @@ async def channel(platform):
         for line in platform.control_plane.log.read_text().splitlines()
         if re.search('"event": *"control_plane.ready"', line)
     )
-    async with grpc.aio.insecure_channel(ready["grpc"]) as channel:
+    async with grpc.aio.insecure_channel(ready["grpc"], interceptors=[Presenting(platform.api_key)]) as channel:
         yield channel
 
 

@@ -13,7 +13,7 @@ TICKET = {"ticket": "I forgot my password and the reset link has expired.", "cus
 
 @pytest.fixture
 async def api(platform, support):
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         await client.push_workflow(support)
         yield client
 

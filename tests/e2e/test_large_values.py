@@ -61,7 +61,7 @@ async def test_an_output_of_twenty_megabytes_and_an_input_of_one_pass_from_step_
 ) -> None:
     platform, home = large
     note = "n" * 1024 * 1024
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         await client.push_workflow(WORKFLOW)
         started = await client.execute("large", {"megabytes": MEGABYTES, "note": note}, wait=True)
 
@@ -85,7 +85,7 @@ async def test_an_output_of_twenty_megabytes_and_an_input_of_one_pass_from_step_
 
 async def test_a_value_that_was_lost_is_told_at_once_and_nothing_hangs(large: tuple[EmbeddedPlatform, Path]) -> None:
     platform, home = large
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         await client.push_workflow(WORKFLOW)
         done = await client.execute("large", {"megabytes": 1, "note": ""}, wait=True)
         for blob in (home / "artifacts").rglob("*.zst"):

@@ -27,7 +27,7 @@ spec:
 
 @pytest.fixture
 async def api(platform):
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         yield client
 
 
@@ -36,7 +36,8 @@ def watching(platform):
     @asynccontextmanager
     async def opened(**options):
         url = platform.api_url.replace("http://", "ws://") + "/api/v1/ws"
-        async with websockets.connect(url, proxy=None, **options) as socket:
+        headers = {"Authorization": f"Bearer {platform.api_key}", **options.pop("additional_headers", {})}
+        async with websockets.connect(url, proxy=None, additional_headers=headers, **options) as socket:
             yield socket
 
     return opened
@@ -158,7 +159,12 @@ async def test_the_same_feed_comes_as_server_sent_events_and_goes_on_from_the_la
     execution = await started(api, "streamed")
     await api.pause(execution)
     expected = await story(api, execution)
-    async with httpx.AsyncClient(base_url=f"{platform.api_url}/api/v1", trust_env=False, timeout=20) as http:
+    async with httpx.AsyncClient(
+        base_url=f"{platform.api_url}/api/v1",
+        trust_env=False,
+        timeout=20,
+        headers={"Authorization": f"Bearer {platform.api_key}"},
+    ) as http:
 
         async def read(count, **headers):
             found = []

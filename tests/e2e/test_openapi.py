@@ -64,7 +64,8 @@ spec:
 
 @pytest.fixture
 def http(platform):
-    with httpx.Client(base_url=platform.api_url, trust_env=False, timeout=30) as client:
+    headers = {"Authorization": f"Bearer {platform.api_key}"}
+    with httpx.Client(base_url=platform.api_url, trust_env=False, timeout=30, headers=headers) as client:
         yield client
 
 
@@ -109,7 +110,7 @@ def test_every_made_up_request_is_answered_as_the_document_says(document, http, 
                 case.query["wait_s"] = 0
             if isinstance(case.body, dict) and case.body.get("wait"):
                 case.body["wait_s"] = 0.01
-            response = case.call(base_url=platform.api_url)
+            response = case.call(base_url=platform.api_url, headers=http.headers)
             case.validate_response(response, checks=CHECKS)
 
         hold()
@@ -142,6 +143,14 @@ def _fail_and_answer(http, call):
     call("POST", "/api/v1/executions/{execution}/terminate", names={"execution": held["execution_id"]})
 
 
+def _log_in_and_out(http, call):
+    for path in ("/api/v1/auth/whoami", "/.well-known/jwks.json"):
+        call("GET", path)
+    key = http.headers["Authorization"].removeprefix("Bearer ")
+    token = call("POST", "/api/v1/auth/token", {"grant_type": "api_key", "api_key": key}).json()["access_token"]
+    call("POST", "/api/v1/auth/logout", headers={"Authorization": f"Bearer {token}"})
+
+
 def test_every_operation_succeeds_at_least_once(document, http, known):
     done = set()
 
@@ -153,6 +162,7 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
         return answer
 
     executions = "/api/v1/executions/{execution}"
+    _log_in_and_out(http, call)
     for path in ("/healthz", "/readyz", "/api/v1/workflows", "/api/v1/executions", "/api/v1/tools", "/api/v1/agents"):
         call("GET", path)
     yaml = {"Content-Type": "application/yaml"}

@@ -28,7 +28,7 @@ spec:
 
 @pytest.fixture
 async def api(platform):
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         await client.push_workflow(WORKFLOW)
         yield client
 
@@ -89,7 +89,7 @@ async def test_af_asks_the_same(api, platform, tmp_path):
     execution = (await api.execute("nobody", {})).execution_id
 
     def af(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**inherited_environment(), "AF_API_URL": platform.api_url}
+        environment = {**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
         return subprocess.run(
             [AF, "executions", *arguments],
             cwd=tmp_path,

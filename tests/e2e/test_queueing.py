@@ -29,7 +29,7 @@ spec:
 
 @pytest.fixture
 async def api(platform):
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         await client.push_workflow(WORKFLOW)
         yield client
 
@@ -76,7 +76,7 @@ async def test_a_priority_out_of_bounds_is_refused(api):
 def test_af_run_takes_a_delay(platform):
     ran = subprocess.run(
         [AF, "run", "one-at-a-time", "--delay", "1h", "--detach", "--json"],
-        env={**inherited_environment(), "AF_API_URL": platform.api_url},
+        env={**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert '"status": "queued"' in ran.stdout

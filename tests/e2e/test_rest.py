@@ -10,7 +10,12 @@ TICKET = {"ticket": "I forgot my password and the reset link has expired.", "cus
 
 @pytest.fixture
 async def http(platform):
-    async with httpx.AsyncClient(base_url=platform.api_url, trust_env=False, timeout=30) as client:
+    async with httpx.AsyncClient(
+        base_url=platform.api_url,
+        trust_env=False,
+        timeout=30,
+        headers={"Authorization": f"Bearer {platform.api_key}"},
+    ) as client:
         yield client
 
 

@@ -22,7 +22,12 @@ spec:
 
 @pytest.fixture
 async def http(platform):
-    async with httpx.AsyncClient(base_url=f"{platform.api_url}/api/v1", trust_env=False, timeout=30) as client:
+    async with httpx.AsyncClient(
+        base_url=f"{platform.api_url}/api/v1",
+        trust_env=False,
+        timeout=30,
+        headers={"Authorization": f"Bearer {platform.api_key}"},
+    ) as client:
         yield client
 
 

@@ -30,13 +30,13 @@ spec:
 
 @pytest.fixture
 async def api(platform):
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         await client.push_workflow(WORKFLOW)
         yield client
 
 
 def af(platform, *arguments: str) -> str:
-    environment = {**inherited_environment(), "AF_API_URL": platform.api_url}
+    environment = {**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
     ran = subprocess.run([AF, *arguments], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

@@ -44,7 +44,12 @@ spec:
 
 @pytest.fixture
 async def http(platform):
-    async with httpx.AsyncClient(base_url=platform.api_url, trust_env=False, timeout=30) as client:
+    async with httpx.AsyncClient(
+        base_url=platform.api_url,
+        trust_env=False,
+        timeout=30,
+        headers={"Authorization": f"Bearer {platform.api_key}"},
+    ) as client:
         answer = await client.post("/api/v1/workflows", content=MACHINE, headers={"Content-Type": "application/yaml"})
         assert answer.status_code in (200, 201), answer.text
         yield client

@@ -69,7 +69,7 @@ def agents_file(tmp_path: Path) -> Path:
 
 
 async def run_echo(platform: EmbeddedPlatform) -> str:
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         await client.push_workflow(WORKFLOW)
         small = await client.execute("echoing", {"text": CANARY, "more": ""}, wait=True)
         assert small.output == {"text": CANARY, "more": ""}
@@ -96,7 +96,7 @@ async def test_what_people_send_is_encrypted_rekeyed_counted_and_removed(tmp_pat
     new = {"AF_ENCRYPTION_KEYS": second}
     async with (
         embedded_platform(home, agents_file=agents_file, extra_env=new) as platform,
-        Client(platform.api_url) as client,
+        Client(platform.api_url, api_key=platform.api_key) as client,
     ):
         shown = await client.execution(execution)
         assert shown.output["more"] == CANARY * 40_000
@@ -126,7 +126,10 @@ async def test_without_keys_the_same_search_finds_it(tmp_path: Path, agents_file
 
 async def test_heartbeats_write_no_rows(tmp_path: Path, agents_file: Path) -> None:
     home = tmp_path / "home"
-    async with embedded_platform(home, agents_file=agents_file) as platform, Client(platform.api_url) as client:
+    async with (
+        embedded_platform(home, agents_file=agents_file) as platform,
+        Client(platform.api_url, api_key=platform.api_key) as client,
+    ):
         before = counts(home / "agentflow.db")
         async with jetstream(platform.nats_url, name="test", replicas=1) as bus:
             for number in range(200):
@@ -134,7 +137,7 @@ async def test_heartbeats_write_no_rows(tmp_path: Path, agents_file: Path) -> No
                 await bus.broadcast(subjects.HEARTBEATS, msgspec.json.encode(beat))
 
             async def heard() -> bool:
-                listed = (await client._send("GET", "/agents")).json()["items"]
+                listed = msgspec.json.decode((await client._send("GET", "/agents")).content)["items"]
                 return any(agent["name"] == "beating" for agent in listed)
 
             await eventually(heard)

@@ -41,7 +41,12 @@ spec:
 
 @pytest.fixture
 async def http(platform):
-    async with httpx.AsyncClient(base_url=platform.api_url, trust_env=False, timeout=60) as client:
+    async with httpx.AsyncClient(
+        base_url=platform.api_url,
+        trust_env=False,
+        timeout=60,
+        headers={"Authorization": f"Bearer {platform.api_key}"},
+    ) as client:
         yield client
 
 
@@ -82,7 +87,7 @@ async def test_an_execution_calls_its_pinned_tools_and_each_call_has_exactly_one
 async def test_a_tool_is_pushed_listed_shown_and_tried_out_with_af(platform, tmp_path):
     file = tmp_path / "echo.yaml"
     file.write_text(TOOL.replace("VERSION", "1.0.0").replace("team.echo", "team.tried"))
-    env = {"AF_API_URL": platform.api_url}
+    env = {"AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
 
     first = af("tool", "push", file, cwd=tmp_path, **env)
     assert first.stdout.startswith("registered team.tried 1.0.0"), first.stderr

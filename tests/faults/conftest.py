@@ -87,7 +87,7 @@ def world(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[World]]:
             embedded_platform(
                 tmp_path / "home", agents_file=tmp_path / "agents.yaml", extra_env=quick_recovery
             ) as platform,
-            Client(platform.api_url) as client,
+            Client(platform.api_url, api_key=platform.api_key) as client,
         ):
             await client.push_workflow(WORKFLOW)
             yield World(tmp_path, platform, client)

@@ -8,13 +8,14 @@ import websockets
 from agentflow.testing import eventually
 
 
-async def watch(url_of, seen):
+async def watch(platform, seen):
     """As a client should: reconnect, and go on behind the last number, until cancelled."""
     last = 0
     while True:
         try:
-            url = url_of().replace("http://", "ws://") + "/api/v1/ws"
-            async with websockets.connect(url, proxy=None) as socket:
+            url = platform.api_url.replace("http://", "ws://") + "/api/v1/ws"
+            headers = {"Authorization": f"Bearer {platform.api_key}"}
+            async with websockets.connect(url, proxy=None, additional_headers=headers) as socket:
                 await socket.send(json.dumps({"type": "subscribe", "after": last}))
                 async for raw in socket:
                     message = json.loads(raw)
@@ -32,7 +33,7 @@ async def test_every_event_is_seen_once_and_in_order_through_restarts_of_the_con
     async with world() as here:
         here.let_go()
         seen = {}
-        watching = asyncio.create_task(watch(lambda: here.platform.api_url, seen))
+        watching = asyncio.create_task(watch(here.platform, seen))
         accepted = []
         for _ in range(2):
             starts = [here.client.execute("breakable", {"n": n}) for n in range(10)]

@@ -45,7 +45,7 @@ async def second_control_plane(here, dsn: str, folder: Path) -> AsyncIterator[tu
     )
     try:
         assert process.ready_match is not None
-        async with Client(process.ready_match["url"]) as client:
+        async with Client(process.ready_match["url"], api_key=here.platform.api_key) as client:
             yield process, client
     finally:
         await process.stop()

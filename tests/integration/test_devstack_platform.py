@@ -29,6 +29,7 @@ from pathlib import Path
 
 story = Path(os.environ["AF_HOME"]) / "story"
 host, port = os.environ["AF_HTTP_LISTEN"].split(":")
+Path(os.environ["AF_BOOTSTRAP_FILE"]).write_text("afk_test\\n")
 
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self):
@@ -113,6 +114,7 @@ async def test_the_services_are_told_where_to_meet_and_where_to_live(
     assert told.pop("AF_NATS_URL") == platform.nats_url
     assert told == {
         "AF_AGENTS_FILE": "agents.yaml",
+        "AF_BOOTSTRAP_FILE": str(tmp_path / "home" / "admin.key"),
         "AF_DRAIN_S": "10",
         "AF_GRPC_LISTEN": "127.0.0.1:0",
         "AF_HOME": str(tmp_path / "home"),

@@ -66,6 +66,7 @@ def workflows(platform: EmbeddedPlatform, tmp_path: Path, monkeypatch: pytest.Mo
     """Where we are: a directory with the definitions, and `af` told where the platform is."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AF_API_URL", platform.api_url)
+    monkeypatch.setenv("AF_API_KEY", platform.api_key)
     (tmp_path / "greeting.yaml").write_text(GREETING)
     (tmp_path / "refusal.yaml").write_text(REFUSAL)
     return tmp_path
@@ -204,7 +205,7 @@ async def own_platform(tmp_path: Path) -> AsyncIterator[EmbeddedPlatform]:
 
 
 async def test_following_outlives_a_control_plane_that_is_killed(own_platform: EmbeddedPlatform) -> None:
-    async with Client(own_platform.api_url) as api:
+    async with Client(own_platform.api_url, api_key=own_platform.api_key) as api:
         await api.push_workflow(GREETING)
         own_platform.worker.process.kill()  # so that the execution cannot end before the control plane is gone
         started = await api.execute("greeting", {"name": "Mara"})

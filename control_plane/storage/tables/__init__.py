@@ -6,7 +6,15 @@ what was put in.
 """
 
 from control_plane.storage.tables.executions import event_store, execution_snapshots, executions, plan_steps, plans
-from control_plane.storage.tables.people import api_keys, rbac_bindings, rbac_roles, tenants, users
+from control_plane.storage.tables.people import (
+    api_keys,
+    rbac_bindings,
+    rbac_roles,
+    revoked_tokens,
+    signing_keys,
+    tenants,
+    users,
+)
 from control_plane.storage.tables.shards import deployment, shard_leases
 from control_plane.storage.tables.trust import (
     audit_heads,
@@ -51,9 +59,11 @@ __all__ = [
     "plans",
     "rbac_bindings",
     "rbac_roles",
+    "revoked_tokens",
     "schedules",
     "secrets",
     "shard_leases",
+    "signing_keys",
     "snapshots",
     "tenants",
     "tools",

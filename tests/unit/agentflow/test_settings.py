@@ -114,7 +114,7 @@ def test_listening_beyond_this_machine_is_refused_because_nobody_is_asked_who_th
     found = problems_of({"AF_HTTP_LISTEN": address, "AF_GRPC_LISTEN": address})
 
     assert set(found) == {"AF_HTTP_LISTEN", "AF_GRPC_LISTEN"}
-    assert "no authentication" in found["AF_HTTP_LISTEN"].hint
+    assert "no TLS" in found["AF_HTTP_LISTEN"].hint
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:²"])

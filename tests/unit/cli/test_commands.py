@@ -21,13 +21,15 @@ COMMANDS = dict(leaves(get_command(main.app)))
 
 
 # What only gathers commands: their own help shows the examples.
-GROUPS = {"af", "af db", "af keys", "af retention", "af schedule", "af storage", "af tool", "af workflow"}
+GROUPS = {"af", "af auth", "af db", "af keys", "af retention", "af schedule", "af storage", "af tool", "af workflow"}
 _ORDERS = ("answer", "cancel", "pause", "resume", "retry", "signal", "terminate", "vars")
 
 
 def test_the_commands_are_those_people_were_promised() -> None:
     assert set(COMMANDS) == {
         "af",
+        "af auth",
+        *(f"af auth {word}" for word in ("login", "logout", "whoami")),
         "af db",
         *(f"af db {task}" for task in ("check", "current", "downgrade", "rebuild", "upgrade")),
         "af demo",
@@ -155,7 +157,7 @@ def test_a_wrong_setting_is_told_before_becoming_a_service(
     monkeypatch.setenv("AF_HTTP_LISTEN", "0.0.0.0:80")
 
     assert main.af(["server"]) == 2
-    assert "no authentication" in capsys.readouterr().err
+    assert "no TLS" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_told_before_anything_is_pushed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,165 @@
+"""No route without a permission: who asks is proved and their right checked before anything of a request is read.
+
+A route is declared on a `guarded_router`, its function with `@needs(permission)` or `@public`; without either the
+application cannot be made, and `ensure_guarded` finds a route that came past it. The principal stays with the request:
+`principal_of`, or the dependencies in `control_plane.api.request`.
+"""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, TypeVar, cast
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute, APIWebSocketRoute, iter_route_contexts
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket
+
+from agentflow.errors import AgentFlowError, Bug, Unavailable
+from agentflow.limits import CREDENTIAL_RECHECK_S
+from control_plane.api.errors import problem_response
+from control_plane.identity.identity import credential_of
+from control_plane.identity.permissions import Permission
+from control_plane.identity.principals import Principal
+from control_plane.service import ControlPlane
+
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+_DECLARED = "__agentflow_permission__"
+_PUBLIC = "public"
+_PRINCIPAL = "agentflow.principal"
+_NOT_ALLOWED_ANY_MORE = 1008  # a WebSocket's way to say "policy violation"
+
+
+def needs(permission: Permission) -> Callable[[_Endpoint], _Endpoint]:
+    """Directly above the function, below the route: only a principal with this permission gets in."""
+
+    def declare(endpoint: _Endpoint) -> _Endpoint:
+        if any(parameter.annotation is WebSocket for parameter in inspect.signature(endpoint).parameters.values()):
+            endpoint = cast(_Endpoint, _guarded_socket(endpoint, permission))
+        setattr(endpoint, _DECLARED, permission)
+        return endpoint
+
+    return declare
+
+
+def public(endpoint: _Endpoint) -> _Endpoint:
+    """For whoever asks, known or not."""
+    setattr(endpoint, _DECLARED, _PUBLIC)
+    return endpoint
+
+
+async def authorised(request: HTTPConnection, permission: Permission) -> Principal:
+    """Whoever asks, once they have proved to have this right. Raises `Unauthenticated` or `Forbidden`."""
+    presented = credential_of(request.headers.get("authorization"))
+    authenticator = cast(ControlPlane, request.app.state.control_plane).identity.authenticator
+    principal = authenticator.recall(presented) or await authenticator.authenticate(presented)
+    principal.require(permission)
+    request.scope[_PRINCIPAL] = principal
+    return principal
+
+
+def principal_of(request: HTTPConnection) -> Principal:
+    principal = request.scope.get(_PRINCIPAL)
+    if not isinstance(principal, Principal):
+        raise Bug("A public route asked who its caller is.")
+    return principal
+
+
+class GuardedRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        needed = _declared(self.endpoint, self.path)
+        if needed is None:
+            return handle
+        permission = needed
+
+        async def guarded(request: Request) -> Response:
+            await authorised(request, permission)
+            answer = await handle(request)
+            if isinstance(answer, StreamingResponse):
+                answer.body_iterator = _while_allowed(aiter(answer.body_iterator), request, permission)
+            return answer
+
+        return guarded
+
+
+def guarded_router(*, prefix: str = "", tags: list[str] | None = None) -> APIRouter:
+    return APIRouter(prefix=prefix, tags=list(tags or ()), route_class=GuardedRoute)
+
+
+def permissions_of(app: FastAPI) -> dict[tuple[str, str], Permission | None]:
+    """Every operation, as method and path, and what it needs; None for a public one. Raises `Bug` for any other."""
+    found: dict[tuple[str, str], Permission | None] = {}
+    for context in iter_route_contexts(app.routes):
+        route, path = context.original_route, context.path or ""
+        if not isinstance(route, GuardedRoute | APIWebSocketRoute):
+            raise Bug(f"The route {path} is not guarded: declare it on a guarded_router.")
+        for method in context.methods or {"WEBSOCKET"}:
+            found[method, path] = _declared(route.endpoint, path)
+    return found
+
+
+def ensure_guarded(app: FastAPI) -> None:
+    permissions_of(app)
+
+
+def _declared(endpoint: Callable[..., Any], path: str) -> Permission | None:
+    declared = getattr(endpoint, _DECLARED, None)
+    if declared == _PUBLIC:
+        return None
+    if not isinstance(declared, Permission):
+        raise Bug(f"The route {path} says nothing about who may use it: add @needs(permission) or @public.")
+    return declared
+
+
+def _guarded_socket(endpoint: Callable[..., Any], permission: Permission) -> Callable[..., Any]:
+    @functools.wraps(endpoint)
+    async def guarded(*args: Any, **kwargs: Any) -> None:
+        socket = next(value for value in (*args, *kwargs.values()) if isinstance(value, WebSocket))
+        try:
+            await authorised(socket, permission)
+        except AgentFlowError as error:
+            await socket.send_denial_response(problem_response(error))
+            return
+        serving = asyncio.ensure_future(endpoint(*args, **kwargs))
+        watching = asyncio.ensure_future(_lost_its_right(socket, permission))
+        try:
+            await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                await socket.close(_NOT_ALLOWED_ANY_MORE, "log in again")
+        finally:
+            for one in (serving, watching):
+                one.cancel()
+            await asyncio.wait({serving, watching})
+        if not serving.cancelled():
+            serving.result()
+
+    return guarded
+
+
+async def _lost_its_right(connection: HTTPConnection, permission: Permission) -> None:
+    """Returns when what was proved at the beginning is not true any more."""
+    while await _still(connection, permission):  # noqa: ASYNC110 - nobody tells: it is asked again
+        await asyncio.sleep(CREDENTIAL_RECHECK_S)
+
+
+async def _still(connection: HTTPConnection, permission: Permission) -> bool:
+    try:
+        await authorised(connection, permission)
+    except Unavailable:
+        return True  # nobody can tell now; it was true before
+    except AgentFlowError:
+        return False
+    return True
+
+
+async def _while_allowed(body: AsyncIterator[Any], request: Request, permission: Permission) -> AsyncIterator[Any]:
+    """A stream without end, until whoever reads it may not any more."""
+    async with aclosing(cast(AsyncGenerator[Any, None], body)):
+        async for chunk in body:
+            if not await _still(request, permission):
+                return
+            yield chunk

@@ -1,0 +1,119 @@
+"""The same guard for gRPC: every method is listed with its permission, and what is not listed is refused.
+
+Who calls is proved from the metadata `authorization` before a request is decoded for its method. `caller` gives the
+principal to the services.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any
+
+import grpc
+
+from agentflow.errors import AgentFlowError, Bug
+from control_plane.identity.identity import Identity, credential_of
+from control_plane.identity.permissions import Permission
+from control_plane.identity.principals import Principal
+from control_plane.rpc.errors import status_of
+
+PERMISSIONS: dict[str, Permission] = {
+    "/agentflow.v1.WorkflowService/Register": Permission.WORKFLOWS_WRITE,
+    "/agentflow.v1.WorkflowService/Execute": Permission.WORKFLOWS_EXECUTE,
+    "/agentflow.v1.ExecutionService/Get": Permission.EXECUTIONS_READ,
+}
+PUBLIC = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
+
+_caller: ContextVar[Principal] = ContextVar("agentflow_caller")
+
+
+def caller() -> Principal:
+    """Whoever makes the call that is being answered."""
+    principal = _caller.get(None)
+    if principal is None:
+        raise Bug("A method that is not guarded asked who its caller is.")
+    return principal
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        method: str = handler_call_details.method
+        handler = await continuation(handler_call_details)
+        if handler is None or method in PUBLIC:
+            return handler
+        permission = PERMISSIONS.get(method)
+        if permission is None:
+            return _refusing(handler, Bug(f"The method {method} says nothing about who may call it."))
+        try:
+            presented = credential_of(_authorization(handler_call_details))
+            principal = await self._identity.authenticator.authenticate(presented)
+            principal.require(permission)
+        except AgentFlowError as error:
+            return _refusing(handler, error)
+        return _answering_as(handler, principal)
+
+
+def _authorization(details: grpc.HandlerCallDetails) -> str | None:
+    for name, value in details.invocation_metadata or ():
+        if name == "authorization":
+            return value if isinstance(value, str) else None
+    return None
+
+
+def _refusing(handler: "grpc.RpcMethodHandler[Any, Any]", error: AgentFlowError) -> "grpc.RpcMethodHandler[Any, Any]":
+    async def refuse(_: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
+        await context.abort(status_of(error), str(error), (("af-code", error.code),))
+
+    async def refuse_stream(_: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
+        await refuse(_, context)
+        yield  # never: it makes this a stream
+
+    return _with(handler, refuse_stream if handler.response_streaming else refuse)
+
+
+def _answering_as(
+    handler: "grpc.RpcMethodHandler[Any, Any]", principal: Principal
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    inner = _behaviour(handler)
+
+    async def answer(request: Any, context: Any) -> Any:
+        _caller.set(principal)
+        return await inner(request, context)
+
+    async def stream(request: Any, context: Any) -> Any:
+        _caller.set(principal)
+        async for part in inner(request, context):
+            yield part
+
+    return _with(handler, stream if handler.response_streaming else answer)
+
+
+def _behaviour(handler: "grpc.RpcMethodHandler[Any, Any]") -> Callable[[Any, Any], Any]:
+    found: Any = getattr(handler, _kind(handler))
+    behaviour: Callable[[Any, Any], Any] = found
+    return behaviour
+
+
+def _kind(handler: "grpc.RpcMethodHandler[Any, Any]") -> str:
+    return f"{_arity(handler.request_streaming)}_{_arity(handler.response_streaming)}"
+
+
+def _arity(streaming: bool) -> str:
+    return "stream" if streaming else "unary"
+
+
+def _with(
+    handler: "grpc.RpcMethodHandler[Any, Any]", behaviour: Callable[[Any, Any], Any]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    make: Callable[..., grpc.RpcMethodHandler[Any, Any]] = getattr(grpc, f"{_kind(handler)}_rpc_method_handler")
+    return make(
+        behaviour,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
