@@ -96,6 +96,19 @@ class InvalidAnswer(Invalid):
         )
 
 
+# What a person may say about a step of which nobody can tell whether it was done.
+DOUBT_FORM: dict[str, Any] = {
+    "type": "object",
+    "required": ["resolution"],
+    "properties": {
+        "resolution": {"enum": ["done", "retry", "fail"]},
+        "output": {"description": "What the step would have answered; only with `done`."},
+        "reason": {"type": "string", "maxLength": 1000},
+    },
+    "additionalProperties": False,
+}
+
+
 class StartOptions(msgspec.Struct, frozen=True):
     """When an execution may begin, and before whom among those that wait."""
 
@@ -197,6 +210,8 @@ class ControlPlane:
         state = await self.orchestrator.state(tenant, execution)
         opened = state.tasks.get(path)
         form = None if opened is None else opened.task.get("form")
+        if path in state.doubts:
+            form = DOUBT_FORM
         if form is not None and (problems := input_problems(compile_schema(form), answer)):
             raise InvalidAnswer(path, problems)
         return await self.orchestrator.request(

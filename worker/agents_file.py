@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from agentflow import limits
 from agentflow.contracts.step import TOOLS_AGENT
 from agentflow.errors import Invalid, Problem
-from agentflow.tools.definition import Backend, CredentialUse
+from agentflow.tools.definition import Backend, CredentialUse, Effect
 from agentflow.workflow import document
 from agentflow.workflow.model import AgentName, Timeout, ToolName
 from agentflow.workflow.source_map import Document, path_text
@@ -159,6 +159,8 @@ class ToolSpec(_Guarded):
     permissions: list[str] = []
     environment: dict[str, str] = {}
     sandbox: Backend | None = None  # the weakest backend it accepts; none: whatever the deployment uses
+    effect: Effect = "idempotent"
+    reconcile: Call | None = None
 
 
 _POLICIES: dict[str | int, type[BaseModel]] = {

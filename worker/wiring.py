@@ -54,6 +54,7 @@ from worker.states.desk import StateDesk
 from worker.states.stateful import StatefulAgent, StateRules
 from worker.tools.agent import ToolsAgent
 from worker.tools.authorities import PolicyFile
+from worker.tools.claiming import CallClaims
 from worker.tools.definitions import Definitions
 from worker.tools.opening import open_egress, open_tools
 from worker.tools.records import ToolRecords
@@ -92,10 +93,11 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     clock = SystemClock()
     ids = UlidSource(clock.now_ms)
     worker_id = ids.worker()
+    claims = CallClaims(worker=worker_id, new_id=ids.ulid, clock=clock)
     desk = StateDesk(clock=clock, worker=worker_id)
     artifacts = await open_artifacts(settings.artifacts_url, settings.key_ring())
     workspaces = Workspaces(settings.home.resolve() / "workspaces", ledger=desk, store=artifacts, clock=clock)
-    footing = ToolFooting(settings, ToolRecords(ids=ids, clock=clock, worker=worker_id), workspaces, clock)
+    footing = ToolFooting(settings, ToolRecords(ids=ids, clock=clock, worker=worker_id), workspaces, claims, clock)
     hosted = await hosted_agents(settings.agents_file, footing, clock=clock, desk=desk)
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
     values = LargeValues(ClaimCheck(artifacts))
@@ -146,12 +148,15 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
 class ToolFooting:
     """What the tools of this worker stand on; they are made before the bus is there, and connected to it once it is."""
 
-    def __init__(self, settings: Settings, records: ToolRecords, workspaces: Workspaces, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, records: ToolRecords, workspaces: Workspaces, claims: CallClaims, clock: Clock
+    ) -> None:
         self._settings = settings
         self._records = records
         self._workspaces = workspaces
         self._clock = clock
         self._definitions = Definitions()
+        self._claims = claims
         self._agent: ToolsAgent | None = None
 
     async def tools(self, file: AgentsFile, folder: str) -> ToolsAgent:
@@ -174,6 +179,7 @@ class ToolFooting:
             ),
             records=self._records,
             definitions=self._definitions,
+            claims=self._claims,
             workspaces=self._workspaces,
             clock=self._clock,
         )
@@ -183,6 +189,7 @@ class ToolFooting:
         if self._agent is not None:
             self._records.publish_to(bus)
             self._definitions.ask(bus)
+            self._claims.ask(bus)
             await bus.answer(subjects.TOOL_TESTS, answer_tests(self._agent), group="tools")
 
 

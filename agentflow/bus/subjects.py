@@ -73,6 +73,11 @@ def workflow_out(workflow: str, shard: int) -> str:
     return f"workflows.{_workflow_token(workflow)}.out.{shard}"
 
 
+def step_claims(shard: int) -> str:
+    """Asked by workers before a call that must not be made twice; answered by the shard's owner."""
+    return f"control.claims.{shard}"
+
+
 def agent_in(agent: AgentName) -> str:
     return f"agents.{_agent_token(agent)}.in"
 

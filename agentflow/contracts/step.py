@@ -16,6 +16,14 @@ WORKER_LOST = "worker_lost"
 WORKER_STOPPED = "worker_stopped"
 STEP_CANCELLED = "cancelled"  # somebody asked for it; nothing follows
 
+# Faults of a step whose tool must not be called twice, and was claimed for one call (see `StepClaim`).
+IN_DOUBT = "in_doubt"  # nobody can tell whether it was done: a person decides
+NOT_DONE = "not_done"  # it was certainly not done: it may be called
+STEP_TIMEOUT = "timeout"
+
+# What such a fault, reported of a claimed step, says about the call: nothing.
+TELLS_NOTHING = frozenset({WORKER_LOST, WORKER_STOPPED, STEP_TIMEOUT, STEP_CANCELLED, IN_DOUBT})
+
 
 class StepFault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a step failed. `code` is what `on_error` may route by; `retryable` says whether another attempt may help."""
@@ -40,6 +48,31 @@ class StepRequest(msgspec.Struct, frozen=True):
     claims: tuple[Claimed, ...] = ()  # of `input`: what is too large to travel
     # The definition of the tool that the execution is pinned to; None for what only the worker knows.
     tool_digest: str | None = None
+    # An earlier attempt had claimed the tool's one call, and what became of it is not known.
+    in_doubt: bool = False
+    v: Literal[1] = 1
+
+
+class StepClaim(msgspec.Struct, frozen=True):
+    """A worker asks to make the one call of a step's tool. Only who is granted it may call.
+
+    Asking again under the same `id` gets the same answer. `undone`: a call that fails leaves nothing behind, so it may
+    be made again (effect `transactional`).
+    """
+
+    tenant_id: TenantId
+    execution_id: ExecutionId
+    path: StepPath
+    attempt: int
+    worker: WorkerId
+    id: str
+    undone: bool = False
+    v: Literal[1] = 1
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True):
+    granted: bool
+    reason: str = ""
     v: Literal[1] = 1
 
 

@@ -21,6 +21,7 @@ class DispatchStep(msgspec.Struct, frozen=True):
     tool: str | None
     input: Any
     timeout_ms: int
+    in_doubt: bool = False
 
 
 class CancelStep(msgspec.Struct, frozen=True):

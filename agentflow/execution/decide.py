@@ -88,6 +88,8 @@ def _admitted(draft: Draft, *, room: bool) -> None:
 def _step_reported(draft: Draft, message: messages.StepReported) -> None:
     flight = draft.state.in_flight.get(message.path)
     if flight is None or flight.attempt != message.attempt:
+        if draft.state.claimed:
+            draft.turned_up(message)
         return  # a repeat, or an attempt already given up on: it changes nothing
     if message.fault is not None:
         draft.attempt_failed(flight, message.fault, message.worker)
@@ -112,6 +114,8 @@ def _reported(draft: Draft, message: messages.Report) -> None:
             _step_reported(draft, message)
         case messages.Admitted():
             _admitted(draft, room=True)
+        case messages.ClaimStep():
+            draft.claim(message)
         case messages.TimeReached():
             if draft.state.status is Status.QUEUED:
                 _admitted(draft, room=False)
@@ -126,6 +130,8 @@ def _reported(draft: Draft, message: messages.Report) -> None:
             if message.path in draft.state.tasks:
                 draft.record(happened.TaskAnswered(draft.now, message.path, message.answer))
                 draft.tell(Answered("task", key_of(message.path), message.path, value=message.answer))
+            elif message.path in draft.state.doubts:
+                draft.settle(message.path, message.answer)
         case _:
             assert_never(message)
 

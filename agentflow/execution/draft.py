@@ -12,13 +12,13 @@ import msgspec
 from agentflow import limits
 from agentflow.contracts.step import WORKER_LOST, WORKER_STOPPED, StepFault
 from agentflow.errors import Bug
-from agentflow.execution import commands, program
+from agentflow.execution import claims, commands, program
 from agentflow.execution import events as happened
 from agentflow.execution.commands import Command
 from agentflow.execution.events import Answered, Event, Retry, StepScheduled
 from agentflow.execution.evolve import evolve
 from agentflow.execution.frozen_map import Reading
-from agentflow.execution.messages import Stamp
+from agentflow.execution.messages import ClaimStep, Stamp, StepReported
 from agentflow.execution.program import Intent, Intents, Outcome, Program, RunView
 from agentflow.execution.state import (
     ExecutionState,
@@ -179,24 +179,42 @@ class Draft:
     # Steps and their attempts.
 
     def attempt_failed(self, flight: StepScheduled, fault: StepFault, worker: WorkerId | None) -> None:
+        claim = self.state.claimed.get(flight.path) if self.state.claimed else None
+        if claim is not None:
+            claims.attempt_failed(self, flight, fault, worker, claim)
+            return
         if fault.code in (WORKER_LOST, WORKER_STOPPED):
             lost = flight.lost + (fault.code == WORKER_LOST)
             if lost <= limits.STEP_LOST_MAX:
-                self._hand_on(flight, lost, fault, worker)
+                self.hand_on(flight, lost, fault, worker)
                 return
             fault = StepFault(WORKER_LOST, f"{lost} workers fell silent with this step, one after the other.")
+        self.fail_or_retry(flight, fault, worker)
+
+    def fail_or_retry(
+        self, flight: StepScheduled, fault: StepFault, worker: WorkerId | None, *, claim_over: bool = False
+    ) -> None:
+        """By the step's own rule. Its last failure is told to the program."""
         retry_at_ms = None
         tried = flight.attempt - flight.first_attempt + 1
         if fault.retryable and tried < flight.retry.max_attempts:
             retry_at_ms = self.now + retry_delay_ms(flight.retry, tried, self._chance)
-        self.record(happened.StepFailed(self.now, flight.path, flight.attempt, fault, retry_at_ms, worker))
+        self.record(happened.StepFailed(self.now, flight.path, flight.attempt, fault, retry_at_ms, worker, claim_over))
         if retry_at_ms is None:
             key = key_of(flight.path)
             self.tell(Answered("step", key, flight.path, flight.name, fault=fault))
 
-    def _hand_on(self, flight: StepScheduled, lost: int, fault: StepFault, worker: WorkerId | None) -> None:
+    def hand_on(
+        self,
+        flight: StepScheduled,
+        lost: int,
+        fault: StepFault,
+        worker: WorkerId | None,
+        *,
+        claim_over: bool = False,
+    ) -> None:
         """The attempt ended with its worker, not by its own fault: the next one follows and its rule counts neither."""
-        self.record(happened.StepFailed(self.now, flight.path, flight.attempt, fault, self.now, worker))
+        self.record(happened.StepFailed(self.now, flight.path, flight.attempt, fault, self.now, worker, claim_over))
         if self.state.paused_at_ms is None:
             self.try_again(msgspec.structs.replace(flight, first_attempt=flight.first_attempt + 1, lost=lost))
 
@@ -207,7 +225,19 @@ class Draft:
         """Another attempt with all the attempts that its rule allows before it."""
         self.try_again(msgspec.structs.replace(last, first_attempt=last.attempt + 1))
 
+    def claim(self, message: ClaimStep) -> None:
+        claims.claim(self, message)
+
+    def settle(self, path: StepPath, answer: Any) -> None:
+        claims.settle(self, path, answer)
+
+    def turned_up(self, message: StepReported) -> None:
+        claims.turned_up(self, message)
+
     def _schedule(self, step: StepScheduled) -> None:
+        doubtful = bool(self.state.claimed) and step.path in self.state.claimed
+        if doubtful != step.in_doubt:
+            step = msgspec.structs.replace(step, in_doubt=doubtful)
         self.record(step)
         self._commands[step.path] = dispatch(step)
 
@@ -221,7 +251,9 @@ class Draft:
 
     def _is_open(self, path: StepPath) -> bool:
         state = self.state
-        return path in state.in_flight or path in state.waiting or path in state.children or path in state.tasks
+        if path in state.in_flight or path in state.waiting or path in state.children or path in state.tasks:
+            return True
+        return path in state.doubts
 
     # Children, tasks, signals.
 
@@ -260,7 +292,7 @@ class Draft:
     def _halt(self, key: str) -> None:
         state = self.state
         path = newest_path(state, key)
-        if path in state.in_flight or path in state.waiting:
+        if path in state.in_flight or path in state.waiting or path in state.doubts:
             self._give_up_step(path)
         if path in state.children:
             self.record(happened.ChildHalted(self.now, path))
@@ -289,7 +321,7 @@ class Draft:
     def halt_all(self) -> None:
         state = self.state
         self._ready.clear()
-        for path in (*state.in_flight, *state.waiting):
+        for path in (*state.in_flight, *state.waiting, *state.doubts):
             self._give_up_step(StepPath(path))
         for path in (*state.children, *state.tasks):
             self._halt(key_of(StepPath(path)))

@@ -88,6 +88,7 @@ class StepScheduled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     retry: Retry = Retry()
     first_attempt: int = 1  # of those that `retry` counts: later than 1 once a failed execution was taken up again
     lost: int = 0  # attempts that ended with their workers
+    in_doubt: bool = False  # an earlier attempt claimed the one call of its tool, and its end is not known
 
 
 class StepSucceeded(msgspec.Struct, frozen=True, tag_field="type", tag="step.succeeded.v1"):
@@ -109,6 +110,7 @@ class StepFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="typ
     fault: StepFault
     retry_at_ms: int | None = None
     worker: WorkerId | None = None
+    claim_over: bool = False  # what it had claimed was certainly not done, or undone
 
 
 class StepHalted(msgspec.Struct, frozen=True, tag_field="type", tag="step.halted.v1"):
@@ -116,6 +118,36 @@ class StepHalted(msgspec.Struct, frozen=True, tag_field="type", tag="step.halted
 
     at_ms: int
     path: StepPath
+
+
+class StepClaimed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.claimed.v1"):
+    """The one call of its tool is this attempt's. Committed before the call is made."""
+
+    at_ms: int
+    path: StepPath
+    attempt: int
+    worker: WorkerId
+    id: str
+    undone: bool = False  # a call that fails leaves nothing behind
+
+
+class StepDoubted(msgspec.Struct, frozen=True, tag_field="type", tag="step.in_doubt.v1"):
+    """Nobody can tell whether the claimed call was made. A person says so, or its lost result turns up."""
+
+    at_ms: int
+    path: StepPath
+    attempt: int
+    fault: StepFault
+
+
+class DoubtSettled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.settled.v1"):
+    """`done`: with `output`, as if it had been reported. `fail`: so. `retry`: it was not done, and is tried again."""
+
+    at_ms: int
+    path: StepPath
+    resolution: Literal["done", "retry", "fail"]
+    output: Any = None
+    reason: str = ""
 
 
 class TimerStarted(msgspec.Struct, frozen=True, tag_field="type", tag="timer.started.v1"):
@@ -282,7 +314,7 @@ class ExecutionTerminated(msgspec.Struct, frozen=True, tag_field="type", tag="ex
     reason: str
 
 
-StepEvent = StepScheduled | StepSucceeded | StepFailed | StepHalted
+StepEvent = StepScheduled | StepSucceeded | StepFailed | StepHalted | StepClaimed | StepDoubted | DoubtSettled
 WaitEvent = (
     TimerStarted | TimerFired | TimerHalted
     | SignalAwaited | SignalReceived | SignalTaken | SignalHalted

@@ -5,7 +5,7 @@ from typing import Any, assert_never
 from msgspec.structs import replace
 
 from agentflow import limits
-from agentflow.contracts.step import StepFault
+from agentflow.contracts.step import IN_DOUBT, StepFault
 from agentflow.execution import events as happened
 from agentflow.execution.events import Answered, Event
 from agentflow.execution.frozen_map import FrozenMap
@@ -16,6 +16,8 @@ from agentflow.execution.state import (
     NOTHING,
     Awaited,
     Broken,
+    Claimed,
+    Doubt,
     ExecutionState,
     Status,
     Waiting,
@@ -56,8 +58,10 @@ def _step(state: ExecutionState, event: happened.StepEvent) -> ExecutionState:
             in_flight = state.in_flight.put(path, event)
             return replace(state, version=version, in_flight=in_flight, waiting=waiting, visits=visits, due=due)
         case happened.StepSucceeded():
-            flight = state.in_flight[path]
-            return replace(
+            flight = state.in_flight.get(path)
+            if flight is None:
+                return _settled(state, version, path, event.output)  # a lost result that turned up
+            moved = replace(
                 state,
                 version=version,
                 in_flight=state.in_flight.without(path),
@@ -65,7 +69,10 @@ def _step(state: ExecutionState, event: happened.StepEvent) -> ExecutionState:
                 outputs=state.outputs.put(flight.name, event.output),
                 held=_held(state, Answered("step", key_of(path), path, flight.name, event.output)),
             )
+            return replace(moved, claimed=state.claimed.without(path)) if state.claimed else moved
         case happened.StepFailed():
+            if event.claim_over:
+                state = replace(state, claimed=state.claimed.without(path))
             flight = state.in_flight[path]
             due, in_flight = _no_timeout(state, flight), state.in_flight.without(path)
             if event.retry_at_ms is not None:
@@ -80,9 +87,61 @@ def _step(state: ExecutionState, event: happened.StepEvent) -> ExecutionState:
             if between is not None:
                 due = due.without(due_key(between.retry_at_ms, DUE_RETRY, path))
             in_flight, waiting = state.in_flight.without(path), state.waiting.without(path)
-            return replace(state, version=version, in_flight=in_flight, waiting=waiting, due=due)
+            moved = replace(state, version=version, in_flight=in_flight, waiting=waiting, due=due)
+            return _unclaimed(moved, path) if state.claimed else moved
+        case happened.StepClaimed() | happened.StepDoubted() | happened.DoubtSettled():
+            return _claim(state, version, event)
         case _:
             assert_never(event)
+
+
+def _claim(
+    state: ExecutionState, version: int, event: happened.StepClaimed | happened.StepDoubted | happened.DoubtSettled
+) -> ExecutionState:
+    """The one call of a tool that must not be called twice: claimed, doubted, settled."""
+    path = event.path
+    match event:
+        case happened.StepClaimed():
+            claim = Claimed(event.attempt, event.id, event.worker, event.undone)
+            return replace(state, version=version, claimed=state.claimed.put(path, claim))
+        case happened.StepDoubted():
+            flight = state.in_flight[path]
+            return replace(
+                state,
+                version=version,
+                in_flight=state.in_flight.without(path),
+                due=_no_timeout(state, flight),
+                doubts=state.doubts.put(path, Doubt(flight, event.at_ms, event.fault)),
+            )
+        case happened.DoubtSettled():
+            if event.resolution == "done":
+                return _settled(state, version, path, event.output)
+            step = state.doubts[path].step
+            moved = replace(_unclaimed(state, path), version=version)
+            if event.resolution == "retry":
+                return moved  # the attempt that follows is scheduled by the next event
+            held = _held(state, Answered("step", key_of(path), path, step.name, fault=settled_fault(event)))
+            return replace(moved, failed=step, held=held)
+        case _:
+            assert_never(event)
+
+
+def settled_fault(event: happened.DoubtSettled) -> StepFault:
+    return StepFault(IN_DOUBT, event.reason or "It was in doubt, and a person settled that it failed.")
+
+
+def _settled(state: ExecutionState, version: int, path: StepPath, output: Any) -> ExecutionState:
+    step = state.doubts[path].step
+    return replace(
+        _unclaimed(state, path),
+        version=version,
+        outputs=state.outputs.put(step.name, output),
+        held=_held(state, Answered("step", key_of(path), path, step.name, output)),
+    )
+
+
+def _unclaimed(state: ExecutionState, path: StepPath) -> ExecutionState:
+    return replace(state, claimed=state.claimed.without(path), doubts=state.doubts.without(path))
 
 
 def _wait(state: ExecutionState, event: happened.WaitEvent) -> ExecutionState:
@@ -222,7 +281,7 @@ def _unpaused(state: ExecutionState, at_ms: int) -> ExecutionState:
 
 def _closed(state: ExecutionState, version: int, at_ms: int, status: Status) -> ExecutionState:
     closed: dict[str, Any] = dict.fromkeys(
-        ("in_flight", "waiting", "children", "tasks", "timers", "awaited", "due", "held"), NOTHING
+        ("in_flight", "waiting", "children", "tasks", "timers", "awaited", "due", "held", "doubts"), NOTHING
     )
     return replace(state, version=version, ended_at_ms=at_ms, status=status, paused_at_ms=None, ending=None, **closed)
 
@@ -234,7 +293,11 @@ def _broken(state: ExecutionState, answered: Answered | None) -> Broken:
     return Broken(
         answered=answered,
         again=again,
-        steps=(*state.in_flight.values(), *(waiting.last for waiting in state.waiting.values())),
+        steps=(
+            *state.in_flight.values(),
+            *(waiting.last for waiting in state.waiting.values()),
+            *(doubt.step for doubt in state.doubts.values()),
+        ),
         children=tuple(state.children.values()),
         tasks=tuple(state.tasks.values()),
         timers=state.timers,

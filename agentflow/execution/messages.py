@@ -51,6 +51,17 @@ class StepReported(msgspec.Struct, frozen=True):
     fault: StepFault | None = None
 
 
+class ClaimStep(msgspec.Struct, frozen=True):
+    """A worker wants to make the one call of a step's tool; whether it may is in `state.claimed` afterwards."""
+
+    stamp: Stamp
+    path: StepPath
+    attempt: int
+    worker: WorkerId
+    id: str
+    undone: bool = False
+
+
 class TimeReached(msgspec.Struct, frozen=True):
     """The moment that `state.next_wakeup` named has come (or something else woke the shell: harmless)."""
 
@@ -126,5 +137,5 @@ class RetryFailed(msgspec.Struct, frozen=True):
 
 
 Request = Signal | Pause | Resume | Cancel | Terminate | UpdateVars | RetryFailed
-Report = StepReported | TimeReached | Admitted | ChildEnded | TaskAnswered
+Report = StepReported | ClaimStep | TimeReached | Admitted | ChildEnded | TaskAnswered
 ExecutionMessage = Start | Report | Request

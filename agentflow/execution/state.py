@@ -23,7 +23,7 @@ from agentflow.execution.events import (
     WorkflowRef,
 )
 from agentflow.execution.frozen_map import FrozenMap
-from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId
+from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId, WorkerId
 
 NOTHING: FrozenMap[Any] = FrozenMap()
 
@@ -48,6 +48,23 @@ class Waiting(msgspec.Struct, frozen=True):
 
     last: StepScheduled
     retry_at_ms: int
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """Who may make the one call of a step's tool."""
+
+    attempt: int
+    id: str
+    worker: WorkerId
+    undone: bool = False
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """A step of which nobody can tell whether its call was made."""
+
+    step: StepScheduled
+    since_ms: int
+    fault: StepFault
 
 
 class Awaited(msgspec.Struct, frozen=True):
@@ -93,6 +110,8 @@ class ExecutionState(msgspec.Struct, frozen=True):
     tasks: FrozenMap[TaskOpened] = NOTHING
     timers: FrozenMap[int] = NOTHING
     awaited: FrozenMap[Awaited] = NOTHING
+    claimed: FrozenMap[Claimed] = NOTHING  # by path; while it is not known that the call was made, or was not
+    doubts: FrozenMap[Doubt] = NOTHING
     due: FrozenMap[str] = NOTHING  # every moment that matters, soonest first: see `due_key`
 
     # What is known.
@@ -119,7 +138,9 @@ class ExecutionState(msgspec.Struct, frozen=True):
     @property
     def waits(self) -> bool:
         """Whether anything is open that can still move it."""
-        return bool(self.in_flight or self.waiting or self.timers or self.awaited or self.children or self.tasks)
+        return bool(
+            self.in_flight or self.waiting or self.timers or self.awaited or self.children or self.tasks or self.doubts
+        )
 
 
 def key_of(path: StepPath) -> str:
@@ -176,6 +197,7 @@ def dispatch(step: StepScheduled) -> DispatchStep:
         tool=step.tool,
         input=step.input,
         timeout_ms=step.timeout_ms,
+        in_doubt=step.in_doubt,
     )
 
 

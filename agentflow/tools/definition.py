@@ -44,6 +44,9 @@ class RunFunction(_Part):
 
     type: Literal["function"]
     call: Annotated[str, _matching(_CALL, "a function", "Write `module:function`.")]
+    # Asked whether an earlier call, whose result was lost, was made: gets `input` and `effect_key`, answers
+    # `{done: true, output: …}`, `{done: false}`, or anything else where it cannot tell.
+    reconcile: Annotated[str, _matching(_CALL, "a function", "Write `module:function`.")] | None = None
 
 
 class RunCommand(_Part):
@@ -113,7 +116,8 @@ class ToolSpec(_Part):
     environment: dict[str, str] = {}
     timeout: Timeout = _TIMEOUT_MS
     memory_mb: int = Field(default=256, ge=_MEMORY_MB_MIN, le=_MEMORY_MB_MAX)
-    # Doing it twice: harmless; never (it is claimed before it runs); or undone by the tool itself when it fails.
+    # Doing it twice: harmless; never; or harmless after a failure, which the tool itself undoes. The last two are
+    # claimed before they run, and are in doubt when their result is lost.
     effect: Effect = "idempotent"
     cost: CostModel = CostModel()
     sandbox: Backend | None = None  # the weakest backend it accepts; none: whatever the deployment uses

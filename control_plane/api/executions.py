@@ -10,7 +10,7 @@ from agentflow import limits
 from agentflow.artifacts.claim_check import bytes_claimed
 from agentflow.clock import rfc3339
 from agentflow.contracts.claims import builtins
-from agentflow.execution.state import ExecutionState, Status
+from agentflow.execution.state import Doubt, ExecutionState, Status
 from agentflow.ids import ExecutionId
 from agentflow.ports import StoredEvent
 from control_plane.api import schemas
@@ -21,7 +21,7 @@ from control_plane.api.request import Behind, Tenant
 from control_plane.identity.permissions import Permission
 from control_plane.registry.executions import ExecutionFilter, ExecutionPlace, ExecutionSummary
 from control_plane.registry.plans import PlanStep
-from control_plane.service import ControlPlane
+from control_plane.service import DOUBT_FORM, ControlPlane
 
 router = guarded_router(prefix="/api/v1/executions", tags=["executions"])
 
@@ -174,12 +174,37 @@ def state_view(state: ExecutionState) -> dict[str, Any]:
         "timers": [{"key": key, "due_at": rfc3339(due_ms)} for key, due_ms in state.timers.items()],
         "signals": [{"key": key, "name": awaited.name} for key, awaited in state.awaited.items()],
         "children": [{"path": child.path, "workflow": child.workflow} for child in state.children.values()],
-        "tasks": [{"path": task.path, **task.task} for task in state.tasks.values()],
+        "tasks": [
+            *({"path": task.path, **task.task} for task in state.tasks.values()),
+            *(_doubt_view(state, path, doubt) for path, doubt in state.doubts.items()),
+        ],
         "priority": state.priority,
         "queue": _queue_view(state),
         "parent": None if state.parent is None else msgspec.to_builtins(state.parent),
         "vars": state.vars,
         "outputs": dict(state.outputs.items()),
+    }
+
+
+def _doubt_view(state: ExecutionState, path: str, doubt: Doubt) -> dict[str, Any]:
+    """The question to a person: what was to be done, and all that is known of it."""
+    claim = state.claimed.get(path)
+    return {
+        "path": path,
+        "kind": "in_doubt",
+        "title": f"Was `{doubt.step.tool or doubt.step.agent}` called?",
+        "instructions": "Look where it would have had its effect. `done` goes on with the output you give, `retry` "
+        "calls it again, `fail` ends the step as failed.",
+        "form": DOUBT_FORM,
+        "evidence": {
+            "tool": doubt.step.tool,
+            "input": doubt.step.input,
+            "effect_key": f"{state.tenant}/{state.execution}/{path}",
+            "attempt": None if claim is None else claim.attempt,
+            "worker": None if claim is None else claim.worker,
+            "since": rfc3339(doubt.since_ms),
+            "error": msgspec.to_builtins(doubt.fault),
+        },
     }
 
 

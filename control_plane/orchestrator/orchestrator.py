@@ -27,6 +27,7 @@ from agentflow.ports import EventStore, MessageBus, ShardLost, Shelf, Subscripti
 from control_plane.orchestrator import relay
 from control_plane.orchestrator.admission import Admission, NoLimits, Room
 from control_plane.orchestrator.children import Children, Resolve
+from control_plane.orchestrator.claiming import Claiming
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
 from control_plane.orchestrator.feed import Feed
 from control_plane.orchestrator.inbox import Arrival, Inbox
@@ -297,7 +298,7 @@ class Orchestrator:
         state = await self.state(tenant, execution)
         message = wanted(self._stamp())
         if isinstance(message, messages.TaskAnswered):
-            if message.path not in state.tasks:
+            if message.path not in state.tasks and message.path not in state.doubts:
                 raise TaskNotOpen(execution, message.path)
         elif isinstance(message, messages.RetryFailed):
             if state.status is not Status.FAILED:
@@ -323,10 +324,12 @@ class Orchestrator:
     async def _take_up(self, shards: Collection[int]) -> None:
         """Shards became ours: hear what is sent there, and go on with what is open in them."""
         results = Results(self._inbox, self._stamp)
+        claiming = Claiming(committed=self._routing.committed, stamp=self._stamp)
         for shard in shards:
             heard = self._inboxes[shard] = []
             heard.append(await self._bus.subscribe(subjects.shard_inbox(shard), results.receive))
             heard.append(await self._bus.answer(relay.subject(shard), self._routing.answer))
+            heard.append(await self._bus.answer(subjects.step_claims(shard), claiming.answer))
         await self._recover(shards)
 
     async def _let_go(self, shards: Collection[int]) -> None:

@@ -54,6 +54,7 @@ class Outbound:
             tool=command.tool,
             claims=tuple(claims),
             tool_digest=workflow.tools.get(command.tool or ""),
+            in_doubt=command.in_doubt,
         )
         dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
         try:

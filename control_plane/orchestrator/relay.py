@@ -19,6 +19,7 @@ _KINDS: dict[str, type[ExecutionMessage]] = {
     for kind in (
         messages.Start,
         messages.Admitted,
+        messages.ClaimStep,
         messages.ChildEnded,
         messages.TaskAnswered,
         messages.Signal,

@@ -11,6 +11,7 @@ from agentflow.ids import UlidSource
 from agentflow.settings import Settings
 from worker.agents.agent import StepContext
 from worker.states.desk import StateDesk
+from worker.tools.claiming import CallClaims
 from worker.tools.records import ToolRecords
 from worker.tools.workspaces import Workspaces
 from worker.wiring import ToolFooting, hosted_agents
@@ -24,10 +25,11 @@ async def test_the_templates_search_finds_its_articles_from_inside_the_sandbox(m
     monkeypatch.setattr(sys, "path", [*sys.path])
     clock = SystemClock()
     records = ToolRecords(ids=UlidSource(clock.now_ms), clock=clock, worker="wrk_1")
+    claims = CallClaims(worker="wrk_1", new_id=lambda: "1", clock=clock)
     desk = StateDesk(clock=clock, worker="wrk_1")
     store = await open_artifacts(f"file://{tmp_path / 'artifacts'}")
     workspaces = Workspaces(tmp_path / "workspaces", ledger=desk, store=store, clock=clock)
-    footing = ToolFooting(Settings(home=tmp_path), records, workspaces, clock)
+    footing = ToolFooting(Settings(home=tmp_path), records, workspaces, claims, clock)
     hosted = await hosted_agents(Path("templates/support/agents.yaml"), footing, clock=clock, desk=desk)
     request = StepRequest(
         "exec_1",

@@ -17,7 +17,7 @@ import pytest
 
 from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
-from agentflow.contracts.step import StepRequest
+from agentflow.contracts.step import StepFault, StepRequest
 from agentflow.contracts.tool_questions import ToolTest
 from agentflow.contracts.tool_records import EgressRecord, ToolCallRecord
 from agentflow.ids import UlidSource
@@ -67,6 +67,19 @@ class Kept:
     @property
     def egress(self) -> list[EgressRecord]:
         return [record for record in self.seen if isinstance(record, EgressRecord)]
+
+
+class Granted:
+    """Grants every call, unless it was told why not."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bool]] = []
+        self.refusal: StepFault | None = None
+
+    async def take(self, tenant, request, *, undone: bool) -> None:
+        self.asked.append((request.path, undone))
+        if self.refusal is not None:
+            raise StepFailed(self.refusal)
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
@@ -119,6 +132,10 @@ async def tools(tmp_path: Path, site: int, kept: Kept) -> AsyncIterator[ToolsAge
     (folder / "knowledge" / "invoices.md").write_text("# Invoices\nInvoices are sent on the first of the month.")
     (folder / "mine.py").write_text(
         "def greet(input, context):\n    return {'hello': input, 'key': context.effect_key}\n"
+        "def was_done(asked):\n    return {'done': True, 'output': {**asked['input'], 'key': asked['effect_key']}}\n"
+        "def was_not_done(asked):\n    return {'done': False}\n"
+        "def cannot_tell(asked):\n    return 'who knows'\n"
+        "def breaks(asked):\n    raise RuntimeError('the ledger is away')\n"
     )
     secrets = tmp_path / "secrets"
     secrets.mkdir()
@@ -134,6 +151,7 @@ async def tools(tmp_path: Path, site: int, kept: Kept) -> AsyncIterator[ToolsAge
         records=kept.records,
         definitions=Definitions(),
         workspaces=await workspaces_in(tmp_path),
+        claims=Granted(),
         clock=SystemClock(),
     )
     yield opened
@@ -142,10 +160,12 @@ async def tools(tmp_path: Path, site: int, kept: Kept) -> AsyncIterator[ToolsAge
 
 @pytest.fixture
 def run(tools):
-    async def call(tool: str, input, *, digest: str | None = None, execution: str = "exec_1", attempt: int = 1):
+    async def call(
+        tool: str, input, *, digest: str | None = None, execution: str = "exec_1", attempt: int = 1, in_doubt=False
+    ):
         request = StepRequest(
             execution, "flow", 0, "step", "step", attempt, input, 30_000, f"acme/{execution}/step", tool,
-            tool_digest=digest,
+            tool_digest=digest, in_doubt=in_doubt,
         )  # fmt: skip
         return await tools.run(
             request, StepContext(execution, "step", attempt, f"acme/{execution}/step", 0, tenant="acme")
@@ -165,14 +185,51 @@ async def test_a_function_of_the_agents_file_runs_and_gets_the_effect_key(run, k
     assert len(kept.calls) == 1
 
 
-async def test_a_tool_that_may_act_once_is_not_called_by_a_later_attempt_which_ends_in_doubt(run, tools, kept):
-    tools._tools["mine.greet"] = msgspec.structs.replace(tools._tools["mine.greet"], effect="at_most_once")
+def declared(tools, **changes) -> None:
+    tools._tools["mine.greet"] = msgspec.structs.replace(tools._tools["mine.greet"], **changes)
 
-    doubted = await fault(run("mine.greet", 5, attempt=2))
+
+@pytest.mark.parametrize(
+    ("effect", "asked"), [("at_most_once", [("step", False)]), ("transactional", [("step", True)])]
+)
+async def test_a_call_that_must_not_be_made_twice_is_claimed_before_it_is_made(run, tools, kept, effect, asked):
+    declared(tools, effect=effect)
+
+    assert (await run("mine.greet", 5))["hello"] == 5
+    assert tools._claims.asked == asked
+    tools._claims.refusal = StepFault("cancelled", "The call was not granted.")
+    assert (await fault(run("mine.greet", 5))).code == "cancelled"
+    assert len(kept.calls) == 1
+
+
+async def test_an_idempotent_tool_asks_nobody(run, tools):
+    await run("mine.greet", 5, attempt=3)
+
+    assert tools._claims.asked == []
+
+
+async def test_a_tool_in_doubt_is_not_called_and_says_so(run, tools, kept):
+    declared(tools, effect="at_most_once")
+
+    doubted = await fault(run("mine.greet", 5, attempt=2, in_doubt=True))
 
     assert (doubted.code, doubted.retryable) == ("in_doubt", False)
-    assert kept.calls == []
-    assert (await run("mine.greet", 5))["hello"] == 5
+    assert (kept.calls, tools._claims.asked) == ([], [])
+    assert (await run("mine.greet", 5, attempt=2))["hello"] == 5  # the earlier attempt had claimed nothing
+
+
+@pytest.mark.parametrize(
+    ("looks", "code"),
+    [("was_done", None), ("was_not_done", "not_done"), ("cannot_tell", "in_doubt"), ("breaks", "in_doubt")],
+)
+async def test_a_tool_that_can_look_whether_it_was_called_settles_the_doubt(run, tools, looks, code):
+    declared(tools, effect="at_most_once", reconcile=f"mine:{looks}")
+    asked = run("mine.greet", {"order": 7}, attempt=2, in_doubt=True)
+
+    if code is None:
+        assert await asked == {"order": 7, "key": "acme/exec_1/step"}
+    else:
+        assert (await fault(asked)).code == code
 
 
 async def test_http_request_reaches_a_granted_host_and_sends_the_effect_key(run, site, kept):
@@ -382,7 +439,7 @@ async def test_a_built_in_tool_that_is_none_is_refused_when_the_worker_starts(to
         open_tools(
             file.tools, registered=None, folder="/", sandboxes=Sandboxes("process"), egress=tools._egress,
             authorities=PolicyFile(file.policy), records=kept.records, definitions=Definitions(),
-            workspaces=tools._workspaces, clock=SystemClock(),
+            workspaces=tools._workspaces, claims=Granted(), clock=SystemClock(),
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import structlog
 
 from agentflow.canonical import NotCanonical, sha256_hex
 from agentflow.clock import Clock
-from agentflow.contracts.step import StepFault, StepRequest
+from agentflow.contracts.step import IN_DOUBT, NOT_DONE, StepFault, StepRequest
 from agentflow.contracts.tool_questions import ToolTest, ToolTestOutcome
 from agentflow.contracts.tool_records import CallSite, ToolCallRecord
 from agentflow.errors import AgentFlowError
@@ -30,6 +30,7 @@ from worker.agents.agent import StepContext
 from worker.outcome import StepFailed, fault_of
 from worker.tools import schemas
 from worker.tools.authorities import Authorities
+from worker.tools.claiming import CallClaims
 from worker.tools.definitions import Definitions
 from worker.tools.hosting import HostedTool, Permit, backend_of, host, permit
 from worker.tools.records import ToolRecords
@@ -68,6 +69,7 @@ class ToolsAgent:
         egress: EgressProxy,
         records: ToolRecords,
         definitions: Definitions,
+        claims: CallClaims,
         registered: Grants,
         folder: str,
         workspaces: Workspaces,
@@ -79,6 +81,7 @@ class ToolsAgent:
         self._egress = egress
         self._records = records
         self._definitions = definitions
+        self._claims = claims
         self._registered = registered
         self._folder = folder
         self._workspaces = workspaces
@@ -89,27 +92,42 @@ class ToolsAgent:
     async def run(self, request: StepRequest, context: StepContext) -> Any:
         tenant = context.tenant
         tool = await self._find(tenant, request.tool or "", request.tool_digest)
-        if tool.effect == "at_most_once" and context.attempt > 1:
-            # Whoever had the earlier attempt may have done it before falling silent; a second time is never our guess.
-            doubt = (
-                f"An earlier attempt may have called {tool.name}, which is to be called once at most. Look, and decide."
-            )
-            raise StepFailed(StepFault("in_doubt", doubt))
-        outcome = await self._recorded(
-            _Call(
-                tool,
-                CallSite(tenant, context.execution_id, request.path, context.attempt, tool.name, context.trace_id),
-                request.workflow,
-                request.input,
-                context.effect_key,
-                context.step,
-                context.remaining_s,
-            )
+        asked = _Call(
+            tool,
+            CallSite(tenant, context.execution_id, request.path, context.attempt, tool.name, context.trace_id),
+            request.workflow,
+            request.input,
+            context.effect_key,
+            context.step,
+            context.remaining_s,
         )
+        if request.in_doubt:
+            return await self._found_out(asked)
+        if tool.effect in ("at_most_once", "transactional"):
+            await self._claims.take(tenant, request, undone=tool.effect == "transactional")
+        outcome = await self._recorded(asked)
         await self._records.stored()
         if outcome.fault is not None:
             raise StepFailed(outcome.fault)
         return outcome.output
+
+    async def _found_out(self, asked: _Call) -> Any:
+        """What an earlier attempt did, asked of whoever can look; a second call is never our guess."""
+        tool = asked.tool
+        if tool.reconcile is None:
+            doubt = f"An earlier attempt may have called {tool.name}, and what became of it is not known."
+            raise StepFailed(StepFault(IN_DOUBT, doubt))
+        looking = msgspec.structs.replace(tool, call=tool.reconcile, input=None, output=None, wrapped=None)
+        given = {"input": asked.input, "effect_key": asked.effect_key}
+        outcome = await self._recorded(msgspec.structs.replace(asked, tool=looking, input=given))
+        await self._records.stored()
+        said = outcome.output if outcome.fault is None and isinstance(outcome.output, dict) else {}
+        if said.get("done") is True and not schemas.faults(tool.output, said.get("output"), "output"):
+            return said.get("output")
+        if said.get("done") is False:
+            raise StepFailed(StepFault(NOT_DONE, f"{tool.name} looked: it was not done.", retryable=True))
+        why = outcome.fault.message if outcome.fault is not None else "its answer does not say"
+        raise StepFailed(StepFault(IN_DOUBT, f"{tool.name} looked whether it was done and cannot tell: {why}"))
 
     async def try_out(self, test: ToolTest) -> ToolTestOutcome:
         """One call outside of any execution, for whoever writes a tool. What goes wrong is the answer."""

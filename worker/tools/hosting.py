@@ -64,6 +64,7 @@ class HostedTool(msgspec.Struct, frozen=True, kw_only=True):
     needs: ToolNeeds
     folder: str  # where relative paths of its needs start
     effect: str
+    reconcile: str | None = None  # a function that can look whether an earlier call was made
     operator: Grants = OPERATOR  # what this worker allows it, before any role or tenant is asked
     is_builtin: bool = False
     credentials: tuple[Credential, ...] = ()
@@ -121,6 +122,7 @@ def host(
         needs=needs,
         folder=folder,
         effect=spec.effect,
+        reconcile=spec.run.reconcile if isinstance(spec.run, RunFunction) else None,
         operator=operator,
         is_builtin=isinstance(spec.run, RunBuiltin),
         credentials=tuple(_credential(name, use) for use in used),

@@ -22,6 +22,7 @@ from sandbox.runner import Sandboxes
 from worker.agents_file import BuiltinToolSpec, HostedToolSpec, RegisteredTools, ToolSpec
 from worker.tools.agent import ToolsAgent
 from worker.tools.authorities import Authorities, registered_tools
+from worker.tools.claiming import CallClaims
 from worker.tools.definitions import Definitions
 from worker.tools.hosting import HostedTool, host
 from worker.tools.records import ToolRecords
@@ -52,6 +53,7 @@ def open_tools(
     egress: EgressProxy,
     records: ToolRecords,
     definitions: Definitions,
+    claims: CallClaims,
     workspaces: Workspaces,
     clock: Clock,
 ) -> ToolsAgent:
@@ -64,6 +66,7 @@ def open_tools(
         egress=egress,
         records=records,
         definitions=definitions,
+        claims=claims,
         registered=registered_tools(registered),
         folder=folder,
         workspaces=workspaces,
@@ -131,7 +134,8 @@ def _local(name: str, spec: ToolSpec) -> LoadedTool:
         "kind": "Tool",
         "metadata": {"name": name, "version": _LOCAL_VERSION},
         "spec": {
-            "run": {"type": "function", "call": spec.call},
+            "run": {"type": "function", "call": spec.call, **({"reconcile": spec.reconcile} if spec.reconcile else {})},
+            **({"effect": spec.effect} if spec.effect != "idempotent" else {}),
             "permissions": spec.permissions,
             "environment": spec.environment,
             "timeout": format_duration(spec.timeout),
