@@ -119,12 +119,16 @@ PASSWORD_CHARS_MIN = 12
 PASSWORD_CHARS_MAX = 1_024  # longer ones would only make us hash for longer
 PASSWORDS_AT_ONCE = 2  # each takes 19 MiB and some 20 ms of a core
 LOGIN_FAILURES_FREE = 5  # in a row; then each further one doubles the wait
+LOGIN_FAILURES_FREE_ADDRESS = 50  # a whole office may come from one
 LOGIN_WAIT_S_MAX = 900.0
 LOGIN_FAILURES_REMEMBERED_MAX = 10_000
 ISSUER_ANSWER_S = 10.0
 ISSUER_ANSWER_BYTES_MAX = 1024 * 1024
 ISSUER_KEYS_KEPT_S = 300.0  # a key that the issuer withdrew is believed for this long at most
 ISSUER_KEYS_REREAD_S = 30.0  # however many tokens name keys that do not exist, the issuer is asked this rarely
+QUOTA_REREAD_S = 5.0  # a changed quota holds everywhere after this at the latest
+QUOTA_USE_REREAD_S = 1.0  # what other control planes let in is counted here after this
+STORAGE_USE_REREAD_S = 60.0  # adding up what is stored reads all of it
 
 # What a worker keeps.
 SPOOL_MB = 256  # results on disk while the bus is away; beyond it they stay in memory, and no more steps are taken

@@ -6,23 +6,29 @@ from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus
 from agentflow.clock import Clock
 from agentflow.ids import UlidSource
-from agentflow.ports import BusUnavailable
+from agentflow.ports import ArtifactStore, BusUnavailable
 from agentflow.settings import Settings
 from control_plane.identity.authentication import Authenticator
 from control_plane.identity.bootstrap import bootstrap
+from control_plane.identity.directory import Directory
 from control_plane.identity.federation import Federation
 from control_plane.identity.identity import Identity
 from control_plane.identity.local_ring import local_ring
 from control_plane.identity.login import Login
 from control_plane.identity.passwords import Passwords
 from control_plane.identity.signing_keys import SigningKeys
+from control_plane.identity.tenants import Tenants
 from control_plane.identity.tokens import TokenRules
 from control_plane.storage.database import Database
+from control_plane.storage.directory import SqlDirectory
 from control_plane.storage.people import SqlPeople
 from control_plane.storage.signing_keys import SqlSigningKeys
+from control_plane.storage.tenants import SqlTenants
 
 
-async def open_identity(settings: Settings, db: Database, bus: JetStreamBus, clock: Clock, ids: UlidSource) -> Identity:
+async def open_identity(
+    settings: Settings, db: Database, artifacts: ArtifactStore, bus: JetStreamBus, clock: Clock, ids: UlidSource
+) -> Identity:
     people = SqlPeople(db, clock)
     await bootstrap(people, clock, settings.bootstrap_file)
     ring = settings.key_ring() or local_ring(settings.home / "identity.key")
@@ -32,20 +38,31 @@ async def open_identity(settings: Settings, db: Database, bus: JetStreamBus, clo
     if settings.oidc_issuer is not None:
         federation = Federation(issuer=settings.oidc_issuer, audience=settings.oidc_audience, clock=clock)
     authenticator = Authenticator(people, keys, rules, clock)
-    await bus.listen(subjects.IDENTITY_CHANGED, lambda _: authenticator.forget())
 
     async def tell_others() -> None:
         with suppress(BusUnavailable):  # they look again by themselves, within seconds
             await bus.broadcast(subjects.IDENTITY_CHANGED, b"")
 
-    login = Login(
-        store=people,
-        keys=keys,
-        rules=rules,
-        passwords=Passwords(),
-        federation=federation,
-        clock=clock,
-        ids=ids,
-        ttl_s=settings.token_ttl_s,
+    async def changed() -> None:
+        await identity.changed()
+
+    passwords = Passwords()
+    identity = Identity(
+        authenticator=authenticator,
+        login=Login(
+            store=people,
+            keys=keys,
+            rules=rules,
+            passwords=passwords,
+            federation=federation,
+            clock=clock,
+            ids=ids,
+            ttl_s=settings.token_ttl_s,
+        ),
+        signing_keys=keys,
+        directory=Directory(store=SqlDirectory(db), passwords=passwords, clock=clock, ids=ids, changed=changed),
+        tenants=Tenants(store=SqlTenants(db, artifacts), clock=clock, ids=ids, changed=changed),
+        tell_others=tell_others,
     )
-    return Identity(authenticator=authenticator, login=login, signing_keys=keys, tell_others=tell_others)
+    await bus.listen(subjects.IDENTITY_CHANGED, lambda _: identity.forget())
+    return identity

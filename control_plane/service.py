@@ -16,9 +16,12 @@ from agentflow.errors import Conflict, Invalid, Problem
 from agentflow.execution import messages
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
+from agentflow.limits import CHILDREN_FOLLOWED_MAX
 from agentflow.ports import Shelf, StoredEvent
 from agentflow.workflow.load import read
+from agentflow.workflow.references import agents_named, child_workflows, tools_named
 from control_plane.identity.identity import Identity
+from control_plane.identity.principals import Principal
 from control_plane.live.feed import Feed
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
@@ -26,7 +29,7 @@ from control_plane.registry.executions import ExecutionFilter, ExecutionPage, Ex
 from control_plane.registry.plans import PlanStep
 from control_plane.registry.schemas import compile_schema, input_problems
 from control_plane.registry.tools import RegisteredTool, ToolRegistry
-from control_plane.registry.workflows import WorkflowRegistry
+from control_plane.registry.workflows import RegisteredWorkflow, WorkflowRegistry
 from control_plane.schedules.book import ScheduleBook
 
 
@@ -138,6 +141,32 @@ class ControlPlane:
     live: Feed
     plans: Plans
 
+    async def register(
+        self, tenant: TenantId, text: str, *, newest: str | None = None
+    ) -> tuple[RegisteredWorkflow, bool]:
+        """The workflow, and whether it is new; refused where the tenant's quota is full."""
+        loaded = read(text).loaded
+        if loaded is not None:
+            named = frozenset(agents_named(loaded.document.data))
+            await self.identity.tenants.admit_workflow(tenant, loaded.workflow.metadata.name, named)
+        return await self.registry.register(tenant, text, newest=newest)
+
+    async def require_allowed(self, caller: Principal, reference: str) -> None:
+        """Whether the roles of whoever starts it allow this workflow, and every tool that it and its children name."""
+        if caller.authority.workflows is None and caller.authority.tools is None:
+            return
+        rest, seen = [reference], set[str]()
+        while rest and len(seen) < CHILDREN_FOLLOWED_MAX:
+            workflow = await self.registry.find(caller.tenant, rest.pop())
+            if workflow.id in seen:
+                continue
+            if not seen:
+                caller.require_workflow(workflow.name)
+            seen.add(workflow.id)
+            for tool in sorted(tools_named(workflow.definition)):
+                caller.require_tool(tool)
+            rest += [child for child, _ in child_workflows(workflow.definition)]
+
     async def execute(
         self,
         tenant: TenantId,
@@ -157,6 +186,7 @@ class ControlPlane:
         workflow = await self.registry.find(tenant, reference)
         ensure_canonical(input)  # what has no canonical form could never be sent to an agent
         self.registry.check_input(workflow, input)
+        await self.identity.tenants.admit_execution(tenant)
         if key is not None:
             reserved = await self._reserved(tenant, key, reference, input, how)
         state = await self.orchestrator.start(

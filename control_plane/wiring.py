@@ -75,7 +75,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         await answer_definitions(bus, tools)
         agents = await _agents(settings, db, bus, clock)
 
-        identity = await open_identity(settings, db, bus, clock, ids)
+        identity = await open_identity(settings, db, artifacts, bus, clock, ids)
 
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}
@@ -94,7 +94,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             environment=allowed_environment(settings),
             claims=claims,
             room=SqlRoom(db, clock),
-            tenant_max=lambda _: settings.tenant_executions_max or None,
+            tenant_max=lambda tenant: identity.tenants.at_once(tenant) or settings.tenant_executions_max or None,
         )
         schedules = SqlSchedules(db)
         plane = ControlPlane(

@@ -52,20 +52,20 @@ def login(
     if len(chosen) != 1:
         raise typer.BadParameter("give exactly one of --email, --api-key and --oidc")
     kind = {"--email": "password", "--api-key": "API key", "--oidc": "ID token"}[chosen[0]]
-    token = asyncio.run(_login(kind, email, tenant, _secret(kind)))
+    token = asyncio.run(_login(kind, email, tenant, secret(kind)))
     if json:
         print_json({"user": token.user, "tenant": token.tenant, "expires_at": token.expires_at})
     else:
         stdout().print(f"logged in as {token.user} of {token.tenant}, until {token.expires_at}")
 
 
-def _secret(kind: str) -> str:
-    secret = (
+def secret(kind: str) -> str:
+    typed = (
         typer.prompt(kind[0].upper() + kind[1:], hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()
     ).strip()
-    if not secret:
+    if not typed:
         raise NothingToReveal(kind)
-    return str(secret)
+    return str(typed)
 
 
 async def _login(kind: str, email: str | None, tenant: str | None, secret: str) -> "Token":

@@ -12,6 +12,7 @@ from agentflow.cli import (
     dev,
     doctor,
     orders,
+    people,
     run,
     schedules,
     services,
@@ -40,6 +41,11 @@ app.add_typer(schedules.app, name="schedule")
 app.add_typer(database.app, name="db")
 app.add_typer(tools.app, name="tool")
 app.add_typer(auth.app, name="auth")
+app.add_typer(people.users, name="users")
+app.add_typer(people.service_accounts, name="service-accounts")
+app.add_typer(people.roles, name="roles")
+app.add_typer(people.api_keys, name="api-keys")
+app.add_typer(people.tenants, name="tenants")
 app.command("validate")(validate.validate)
 app.command("server")(services.server)
 app.command("worker")(services.worker)

@@ -1,11 +1,13 @@
 """Logging in, and everything an admin does about people, roles, keys and tenants: `client.identity`."""
 
-from collections.abc import Awaitable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 _Answer = TypeVar("_Answer")
+_Item = TypeVar("_Item")
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -35,6 +37,69 @@ class Whoami(msgspec.Struct, frozen=True):
     allowed_tools: list[str]
     allowed_workflows: list[str]
     credential: CredentialInfo
+
+
+class User(msgspec.Struct, frozen=True):
+    id: str
+    kind: str
+    name: str
+    email: str | None
+    roles: list[str]
+    disabled: bool
+    created_at: str
+
+
+class Role(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    built_in: bool
+    permissions: list[str]
+    allowed_tools: list[str]
+    policies: dict[str, Any]
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    user: str
+    scopes: list[str] | None
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    key: str | None = None  # the whole key: only in the answer that made it
+
+    def __repr__(self) -> str:
+        return f"ApiKey({self.id})"
+
+
+class FirstAdmin(msgspec.Struct, frozen=True):
+    user: str
+    api_key: str
+
+    def __repr__(self) -> str:
+        return f"FirstAdmin({self.user})"
+
+
+class Tenant(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    tier: str
+    quotas: dict[str, float | None]
+    created_at: str
+    admin: FirstAdmin | None = None  # only in the answer that made it
+
+
+class TenantUse(msgspec.Struct, frozen=True):
+    agents: int
+    workflows: int
+    executions_today: int
+    executions_open: int
+    dollars_this_month: float
+    storage_bytes: int
+
+
+class Listed(msgspec.Struct, Generic[_Item], frozen=True):
+    items: list[_Item]
 
 
 class Asking(Protocol):
@@ -69,3 +134,116 @@ class IdentityOperations:
     async def _token(self, **grant: str | int | None) -> Token:
         given = {name: value for name, value in grant.items() if value is not None}
         return await self._ask("POST", "/auth/token", Token, given)
+
+    async def users(self) -> list[User]:
+        return (await self._ask("GET", "/users", Listed[User])).items
+
+    async def user(self, user: str) -> User:
+        return await self._ask("GET", f"/users/{_segment(user)}", User)
+
+    async def add_user(
+        self, email: str, *, name: str = "", password: str | None = None, roles: Sequence[str] = ()
+    ) -> User:
+        body = {"email": email, "name": name, "password": password, "roles": list(roles)}
+        return await self._ask("POST", "/users", User, body)
+
+    async def change_user(
+        self,
+        user: str,
+        *,
+        name: str | None = None,
+        password: str | None = None,
+        disabled: bool | None = None,
+        roles: Sequence[str] | None = None,
+    ) -> User:
+        """What is left out stays; `roles` are all that they have from now on."""
+        bound = None if roles is None else list(roles)
+        body = _given(name=name, password=password, disabled=disabled, roles=bound)
+        return await self._ask("PATCH", f"/users/{_segment(user)}", User, body)
+
+    async def service_accounts(self) -> list[User]:
+        return (await self._ask("GET", "/service-accounts", Listed[User])).items
+
+    async def add_service_account(self, name: str, *, roles: Sequence[str] = ()) -> User:
+        return await self._ask("POST", "/service-accounts", User, {"name": name, "roles": list(roles)})
+
+    async def roles(self) -> list[Role]:
+        return (await self._ask("GET", "/roles", Listed[Role])).items
+
+    async def add_role(
+        self,
+        name: str,
+        permissions: Sequence[str],
+        *,
+        allowed_tools: Sequence[str] = ("*",),
+        workflows: Sequence[str] | None = None,
+    ) -> Role:
+        return await self._ask("POST", "/roles", Role, {"name": name, **_role(permissions, allowed_tools, workflows)})
+
+    async def change_role(
+        self,
+        role: str,
+        permissions: Sequence[str],
+        *,
+        allowed_tools: Sequence[str] = ("*",),
+        workflows: Sequence[str] | None = None,
+    ) -> Role:
+        body = _role(permissions, allowed_tools, workflows)
+        return await self._ask("PUT", f"/roles/{_segment(role)}", Role, body)
+
+    async def remove_role(self, role: str) -> None:
+        await self._ask("DELETE", f"/roles/{_segment(role)}", type(None))
+
+    async def api_keys(self) -> list[ApiKey]:
+        """Your own; everybody's for who may see users."""
+        return (await self._ask("GET", "/api-keys", Listed[ApiKey])).items
+
+    async def add_api_key(
+        self,
+        name: str,
+        *,
+        user: str | None = None,
+        scopes: Sequence[str] | None = None,
+        expires_in_s: int | None = None,
+    ) -> ApiKey:
+        """The answer is the only place where `key` is ever shown."""
+        limited = None if scopes is None else list(scopes)
+        body = {"name": name, **_given(user=user, scopes=limited, expires_in_s=expires_in_s)}
+        return await self._ask("POST", "/api-keys", ApiKey, body)
+
+    async def revoke_api_key(self, key: str) -> None:
+        await self._ask("DELETE", f"/api-keys/{_segment(key)}", type(None))
+
+    async def tenants(self) -> list[Tenant]:
+        return (await self._ask("GET", "/tenants", Listed[Tenant])).items
+
+    async def tenant(self, tenant: str) -> Tenant:
+        return await self._ask("GET", f"/tenants/{_segment(tenant)}", Tenant)
+
+    async def tenant_use(self, tenant: str) -> TenantUse:
+        return await self._ask("GET", f"/tenants/{_segment(tenant)}/usage", TenantUse)
+
+    async def add_tenant(
+        self, tenant: str, *, name: str | None = None, quotas: dict[str, float] | None = None
+    ) -> Tenant:
+        """The answer is the only place where the key of its first admin is shown."""
+        return await self._ask("POST", "/tenants", Tenant, {"id": tenant, **_given(name=name, quotas=quotas)})
+
+    async def change_tenant(
+        self, tenant: str, *, name: str | None = None, quotas: dict[str, float] | None = None
+    ) -> Tenant:
+        """`quotas` are given as a whole."""
+        return await self._ask("PATCH", f"/tenants/{_segment(tenant)}", Tenant, _given(name=name, quotas=quotas))
+
+
+def _role(permissions: Sequence[str], tools: Sequence[str], workflows: Sequence[str] | None) -> dict[str, Any]:
+    policies = {"workflows": None if workflows is None else list(workflows)}
+    return {"permissions": list(permissions), "allowed_tools": list(tools), "policies": policies}
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")

@@ -1,4 +1,4 @@
-"""Which other workflows a definition starts, as its plain data says: for whoever can look those up."""
+"""Which other workflows, agents and tools a definition names, as its plain data says: for whoever can look those up."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +11,24 @@ _DATA = frozenset({"input", "output", "result", "vars", "succeed", "form", "over
 
 def child_workflows(definition: Any) -> Iterator[tuple[str, Path]]:
     """The names, each with the place it stands at; of every planner."""
+    for value, at in _parts(definition):
+        yield from _named(value.get("subworkflow"), (*at, "subworkflow"))
+
+
+def agents_named(definition: Any) -> set[str]:
+    return _texts(definition, "agent")
+
+
+def tools_named(definition: Any) -> set[str]:
+    """Without their versions."""
+    return {name.partition("@")[0] for name in _texts(definition, "tool")}
+
+
+def _texts(definition: Any, key: str) -> set[str]:
+    return {value[key] for value, _ in _parts(definition) if isinstance(value.get(key), str)}
+
+
+def _parts(definition: Any) -> Iterator[tuple[dict[str, Any], Path]]:
     spec = definition.get("spec") if isinstance(definition, dict) else None
     if not isinstance(spec, dict):
         return
@@ -21,7 +39,7 @@ def child_workflows(definition: Any) -> Iterator[tuple[str, Path]]:
             rest += [(item, (*at, number)) for number, item in reversed(list(enumerate(value)))]
         elif isinstance(value, dict):
             rest += [(item, (*at, key)) for key, item in reversed(value.items()) if key not in _DATA]
-            yield from _named(value.get("subworkflow"), (*at, "subworkflow"))
+            yield value, at
 
 
 def _named(child: Any, at: Path) -> Iterator[tuple[str, Path]]:

@@ -15,7 +15,9 @@ from control_plane.api import (
     health,
     live,
     orders,
+    people,
     schedules,
+    tenants,
     tools,
     workflows,
 )
@@ -53,7 +55,20 @@ def routes(control_plane: ControlPlane, version: str) -> FastAPI:
     errors.install(app)
     app.add_middleware(Shortcut)  # the first is the innermost: whoever takes it has passed every guard
     app.add_middleware(Guards, body_bytes_max=limits.REQUEST_BYTES_MAX)
-    for noun in (auth, workflows, executions, orders, schedules, tools, agents, live, health, document):
+    for noun in (
+        auth,
+        people,
+        tenants,
+        workflows,
+        executions,
+        orders,
+        schedules,
+        tools,
+        agents,
+        live,
+        health,
+        document,
+    ):
         app.include_router(noun.router)
     ensure_guarded(app)
     _describe(app)

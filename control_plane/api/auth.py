@@ -134,7 +134,7 @@ def token_view(text: str, claims: Claims) -> dict[str, Any]:
     return {
         "access_token": text,
         "token_type": "Bearer",
-        "expires_in": claims.expires_at_s - claims.issued_at_s,
+        "expires_in": claims.expires_at_s - int(claims.issued_at_s),
         "expires_at": rfc3339(claims.expires_at_s * 1000),
         "tenant": claims.tenant,
         "user": claims.subject,

@@ -15,7 +15,7 @@ from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
 from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Filter, Listing, Page, keyed, one_of
-from control_plane.api.request import Behind, IdempotencyKey, Tenant
+from control_plane.api.request import Behind, Caller, IdempotencyKey, Tenant
 from control_plane.identity.permissions import Permission
 from control_plane.schedules.schedule import Fire, InvalidSchedule, Schedule
 from control_plane.schedules.times import Spec
@@ -59,8 +59,11 @@ _LISTED = Listing(
     responses=documented(404, 409, 413, 422, ok={201: schemas.Schedule, 200: schemas.Schedule}),
 )
 @needs(Permission.SCHEDULES_WRITE)
-async def create(body: ScheduleBody, response: Response, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+async def create(
+    body: ScheduleBody, response: Response, behind: Behind, tenant: Tenant, caller: Caller
+) -> dict[str, Any]:
     """The same again changes nothing and answers 200; another of the same name is refused."""
+    await behind.require_allowed(caller, body.workflow)
     await behind.check_start(tenant, body.workflow, body.input)
     made, created = await behind.schedules.create(
         tenant, body.name, body.workflow, body.input, _spec(body), paused=body.paused

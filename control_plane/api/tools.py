@@ -11,7 +11,7 @@ from control_plane.api.answers import answer, documented
 from control_plane.api.definitions import DEFINITION_BODY, definition_text
 from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Filter, Listing, Page, keyed, one_of
-from control_plane.api.request import Behind, Tenant
+from control_plane.api.request import Behind, Caller, Tenant
 from control_plane.identity.permissions import Permission
 from control_plane.registry.tools import RegisteredTool
 from control_plane.registry.versions import precedence
@@ -76,10 +76,11 @@ async def show(reference: str, behind: Behind, tenant: Tenant) -> Response:
 
 @router.post("/{reference}/test", responses=documented(404, 413, 422, ok=schemas.TestedTool))
 @needs(Permission.TOOLS_TEST)
-async def try_out(reference: str, body: TestRequest, behind: Behind, tenant: Tenant) -> Response:
+async def try_out(reference: str, body: TestRequest, behind: Behind, caller: Caller) -> Response:
     """A call outside of any execution, in the sandbox of some worker. A tool that fails is an answer, not an error."""
-    tool = await behind.tools.find(tenant, reference)
-    outcome = await behind.test_tool(tenant, tool, body.input, network=body.network)
+    tool = await behind.tools.find(caller.tenant, reference)
+    caller.require_tool(tool.name)
+    outcome = await behind.test_tool(caller.tenant, tool, body.input, network=body.network)
     return answer({"tool": tool.name, "version": tool.version, "digest": tool.digest, **outcome})
 
 

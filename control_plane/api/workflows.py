@@ -16,7 +16,7 @@ from control_plane.api.answers import answer, documented
 from control_plane.api.definitions import DEFINITION_BODY, definition_text
 from control_plane.api.errors import UnsupportedBody, malformed
 from control_plane.api.executions import outcome_view
-from control_plane.api.guard import guarded_router, needs
+from control_plane.api.guard import guarded_router, needs, principal_of
 from control_plane.api.listing import Filter, Listing, Page
 from control_plane.api.request import Behind, IdempotencyKey, IfMatch, Tenant
 from control_plane.identity.permissions import Permission
@@ -65,7 +65,7 @@ async def register(request: Request, behind: Behind, tenant: Tenant, if_match: I
     With `If-Match`, the ETag of the newest version: refused (412) if somebody has registered another one since.
     """
     newest = None if if_match is None or if_match.strip() == "*" else if_match.strip().replace("-gzip", "").strip('"')
-    workflow, created = await behind.registry.register(tenant, await definition_text(request), newest=newest)
+    workflow, created = await behind.register(tenant, await definition_text(request), newest=newest)
     warnings = await behind.tool_warnings(tenant, workflow.source)
     return answer(
         {**summary_view(workflow), **({"warnings": msgspec.to_builtins(warnings)} if warnings else {})},
@@ -141,6 +141,7 @@ async def execute(request: Request, behind: Behind, tenant: Tenant, key: Idempot
 
 async def started(request: Request, behind: ControlPlane, tenant: TenantId, key: str | None) -> Response:
     """The same for whoever comes through the framework and for whoever comes past it (see `shortcut`)."""
+    await behind.require_allowed(principal_of(request), request.path_params["reference"])
     body = await _execute_request(request)
     wait_s = body.wait_s if body.wait else None
     how = StartOptions(body.priority, _not_before_ms(body, behind))

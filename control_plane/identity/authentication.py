@@ -88,7 +88,7 @@ class Authenticator:
                 raise BadCredential("unknown key")
             self._require_usable(found[0])
         person = _active(await self._store.person(claims.tenant, claims.subject))
-        if claims.issued_at_s * 1000 < person.tokens_after_ms:
+        if round(claims.issued_at_s * 1000) < person.tokens_after_ms:
             raise BadCredential("issued before all were ended")
         return _of_token(person, claims)
 

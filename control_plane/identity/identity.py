@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from control_plane.identity.authentication import Authenticator
+from control_plane.identity.directory import Directory
 from control_plane.identity.login import Login
 from control_plane.identity.principals import NoCredential
 from control_plane.identity.signing_keys import SigningKeys
+from control_plane.identity.tenants import Tenants
 
 _SCHEME = "bearer "
 
@@ -16,12 +18,18 @@ class Identity:
     authenticator: Authenticator
     login: Login
     signing_keys: SigningKeys
+    directory: Directory
+    tenants: Tenants
     tell_others: Callable[[], Awaitable[None]]
 
     async def changed(self) -> None:
         """Somebody's rights or credentials are not what they were: forget what was proved, here and elsewhere."""
-        self.authenticator.forget()
+        self.forget()
         await self.tell_others()
+
+    def forget(self) -> None:
+        self.authenticator.forget()
+        self.tenants.forget()
 
 
 def credential_of(authorization: str | None) -> str:

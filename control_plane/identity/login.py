@@ -14,7 +14,7 @@ from control_plane.identity.passwords import Passwords
 from control_plane.identity.people import CredentialStore, Person
 from control_plane.identity.principals import BadCredential, Principal
 from control_plane.identity.signing_keys import SigningKeys
-from control_plane.identity.slow_down import SlowDown
+from control_plane.identity.slow_down import ADDRESS, SlowDown
 from control_plane.identity.tokens import Claims, TokenRules
 
 _log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class Login:
         self, tenant: TenantId, email: str, password: str, *, source: str, ttl_s: int | None = None
     ) -> tuple[str, Claims]:
         """`source` is the address the attempt comes from, as it is counted."""
-        whom = (f"account {tenant}/{email.casefold()}", f"address {source}")
+        whom = (f"account {tenant}/{email.casefold()}", f"{ADDRESS}{source}")
         self._slow_down.check(whom)
         found = await self._store.by_email(tenant, email)
         person, hashed = (None, None) if found is None else found
@@ -99,13 +99,13 @@ class Login:
         self, person: Person, ttl_s: int | None, *, scopes: tuple[str, ...] | None = None, key: str | None = None
     ) -> tuple[str, Claims]:
         kid, private_pem = await self._keys.current()
-        now_s = self._clock.now_ms() // 1000
+        now_ms = self._clock.now_ms()
         claims = Claims(
             id=f"tok_{self._ids.ulid()}",
             tenant=person.tenant,
             subject=person.id,
-            issued_at_s=now_s,
-            expires_at_s=now_s + min(ttl_s or self._ttl_s, TOKEN_TTL_S_MAX),
+            issued_at_s=now_ms / 1000,
+            expires_at_s=now_ms // 1000 + min(ttl_s or self._ttl_s, TOKEN_TTL_S_MAX),
             scopes=scopes,
             key=key,
         )

@@ -8,7 +8,14 @@ from collections.abc import Iterable
 
 from agentflow.clock import Clock
 from agentflow.errors import Limited
-from agentflow.limits import LOGIN_FAILURES_FREE, LOGIN_FAILURES_REMEMBERED_MAX, LOGIN_WAIT_S_MAX
+from agentflow.limits import (
+    LOGIN_FAILURES_FREE,
+    LOGIN_FAILURES_FREE_ADDRESS,
+    LOGIN_FAILURES_REMEMBERED_MAX,
+    LOGIN_WAIT_S_MAX,
+)
+
+ADDRESS = "address "  # what an address is counted under begins with this: many people may share one
 
 
 class TooManyFailures(Limited):
@@ -36,7 +43,7 @@ class SlowDown:
     def failed(self, whom: Iterable[str]) -> None:
         for one in whom:
             count = self._failures.pop(one, (0, 0.0))[0] + 1
-            beyond = count - LOGIN_FAILURES_FREE
+            beyond = count - (LOGIN_FAILURES_FREE_ADDRESS if one.startswith(ADDRESS) else LOGIN_FAILURES_FREE)
             wait_s = min(2.0**beyond, LOGIN_WAIT_S_MAX) if beyond >= 0 else 0.0
             while len(self._failures) >= LOGIN_FAILURES_REMEMBERED_MAX:
                 del self._failures[next(iter(self._failures))]  # the one untouched for longest

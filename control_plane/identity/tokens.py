@@ -31,7 +31,7 @@ class Claims(msgspec.Struct, frozen=True):
     id: str
     tenant: TenantId
     subject: str
-    issued_at_s: int
+    issued_at_s: float
     expires_at_s: int
     scopes: tuple[str, ...] | None = None  # where the credential it was made from was limited
     key: str | None = None  # the API key it was made from: revoking that ends it too
@@ -114,7 +114,7 @@ def _claims(payload: dict[str, Any]) -> Claims:
         raise BadCredential("malformed claims") from None
 
 
-def _check_times(issued_at_s: int, expires_at_s: int, *, now_s: float) -> None:
+def _check_times(issued_at_s: float, expires_at_s: int, *, now_s: float) -> None:
     if now_s >= expires_at_s:
         raise BadCredential("expired")
     if issued_at_s > now_s + TOKEN_CLOCK_SKEW_S:

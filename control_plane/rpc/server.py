@@ -34,11 +34,12 @@ class WorkflowService(pb_grpc.WorkflowServiceServicer):
 
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterResponse:  # noqa: N802
         async with answering(context):
-            workflow, created = await self._control_plane.registry.register(caller().tenant, request.definition)
+            workflow, created = await self._control_plane.register(caller().tenant, request.definition)
         return pb.RegisterResponse(workflow=_workflow(workflow), created=created)
 
     async def Execute(self, request: pb.ExecuteRequest, context: Context) -> pb.ExecuteResponse:  # noqa: N802
         async with answering(context):
+            await self._control_plane.require_allowed(caller(), request.workflow)
             state = await self._control_plane.execute(
                 caller().tenant,
                 request.workflow,

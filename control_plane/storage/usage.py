@@ -36,7 +36,7 @@ async def storage_report(database: Database, artifacts: ArtifactStore) -> Report
         for table in metadata.sorted_tables:
             if "tenant_id" not in table.c:
                 continue
-            for tenant, workflow, size, rows in await connection.execute(_sizes(table)):
+            for tenant, workflow, size, rows in await connection.execute(sizes(table)):
                 total = found[tenant, workflow or "", str(table.info["retention"])]
                 total[0] += int(size or 0)
                 total[1] += rows
@@ -60,7 +60,7 @@ _DISK = {
 }
 
 
-def _sizes(table: Table) -> Select[Any]:
+def sizes(table: Table) -> Select[Any]:
     """Bytes and rows by tenant and workflow. What belongs to an execution is counted under its workflow."""
     size: ColumnElement[int] = literal(0)
     for column in table.columns:

@@ -151,6 +151,25 @@ def _log_in_and_out(http, call):
     call("POST", "/api/v1/auth/logout", headers={"Authorization": f"Bearer {token}"})
 
 
+def _manage_people(call):
+    account = call("POST", "/api/v1/service-accounts", {"name": "contract", "roles": ["viewer"]}).json()["id"]
+    made = call("POST", "/api/v1/users", {"email": "contract@example.com", "roles": ["developer"]}).json()["id"]
+    call("PATCH", "/api/v1/users/{user}", {"disabled": True}, names={"user": made})
+    call("GET", "/api/v1/users/{user}", names={"user": account})
+    call("POST", "/api/v1/roles", {"name": "contract", "permissions": ["tools.read"], "allowed_tools": ["kb.*"]})
+    call("PUT", "/api/v1/roles/{role}", {"permissions": []}, names={"role": "contract"})
+    call("GET", "/api/v1/roles/{role}", names={"role": "admin"})
+    call("DELETE", "/api/v1/roles/{role}", names={"role": "contract"})
+    key = call("POST", "/api/v1/api-keys", {"name": "contract", "user": account, "expires_in_s": 60}).json()["id"]
+    call("DELETE", "/api/v1/api-keys/{key}", names={"key": key})
+    call("POST", "/api/v1/tenants", {"id": "contract", "quotas": {"workflows": 1}})
+    for part in ("", "/usage"):
+        call("GET", f"/api/v1/tenants/{{tenant}}{part}", names={"tenant": "contract"})
+    call("PATCH", "/api/v1/tenants/{tenant}", {"quotas": {}}, names={"tenant": "contract"})
+    for path in ("users", "service-accounts", "roles", "api-keys", "tenants"):
+        call("GET", f"/api/v1/{path}")
+
+
 def test_every_operation_succeeds_at_least_once(document, http, known):
     done = set()
 
@@ -163,6 +182,7 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
 
     executions = "/api/v1/executions/{execution}"
     _log_in_and_out(http, call)
+    _manage_people(call)
     for path in ("/healthz", "/readyz", "/api/v1/workflows", "/api/v1/executions", "/api/v1/tools", "/api/v1/agents"):
         call("GET", path)
     yaml = {"Content-Type": "application/yaml"}

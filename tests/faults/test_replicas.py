@@ -100,7 +100,11 @@ async def test_a_watcher_on_one_replica_sees_what_another_one_commits(world, pos
     async with (
         world(AF_DB_DSN=postgres_dsn, AF_LEASE_S=LEASE_S) as here,
         second_control_plane(here, postgres_dsn, tmp_path) as (_, client),
-        websockets.connect(client.api_url.replace("http://", "ws://") + "/api/v1/ws", proxy=None) as socket,
+        websockets.connect(
+            client.api_url.replace("http://", "ws://") + "/api/v1/ws",
+            proxy=None,
+            additional_headers={"Authorization": f"Bearer {here.platform.api_key}"},
+        ) as socket,
     ):
         await eventually(lambda: shards_of(tmp_path / "second.log") == 8, within_s=20)
         await socket.send(json.dumps({"type": "subscribe", "after": 0}))

@@ -21,13 +21,33 @@ COMMANDS = dict(leaves(get_command(main.app)))
 
 
 # What only gathers commands: their own help shows the examples.
-GROUPS = {"af", "af auth", "af db", "af keys", "af retention", "af schedule", "af storage", "af tool", "af workflow"}
+_IDENTITY = {
+    "users": ("add", "list", "set"),
+    "service-accounts": ("add", "list"),
+    "roles": ("add", "list", "remove"),
+    "api-keys": ("add", "list", "revoke"),
+    "tenants": ("add", "list", "set", "show"),
+}
+GROUPS = {
+    "af",
+    "af auth",
+    "af db",
+    "af keys",
+    "af retention",
+    "af schedule",
+    "af storage",
+    "af tool",
+    "af workflow",
+}
+GROUPS |= {f"af {noun}" for noun in _IDENTITY}
 _ORDERS = ("answer", "cancel", "pause", "resume", "retry", "signal", "terminate", "vars")
 
 
 def test_the_commands_are_those_people_were_promised() -> None:
     assert set(COMMANDS) == {
         "af",
+        *(f"af {noun}" for noun in _IDENTITY),
+        *(f"af {noun} {word}" for noun, words in _IDENTITY.items() for word in words),
         "af auth",
         *(f"af auth {word}" for word in ("login", "logout", "whoami")),
         "af db",

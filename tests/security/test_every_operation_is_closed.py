@@ -1,0 +1,287 @@
+"""Every operation of every way in, with every bad credential: 401, 403 or 404, and nothing else.
+
+The operations are read from the application itself, so a new one is covered by being there. Each is first shown to let
+its permission in (anything but 401 and 403), so that the refusals mean something.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import httpx
+import jwt
+import pytest
+import websockets
+from websockets.exceptions import InvalidStatus
+
+from agentflow.devstack.platform import EmbeddedPlatform, embedded_platform
+from agentflow.encryption.field import Place, unseal
+from agentflow.encryption.signing import new_key_pair
+from agentflow.v1 import agentflow_pb2 as pb
+from control_plane.api.app import routes
+from control_plane.api.guard import permissions_of
+from control_plane.identity.local_ring import local_ring
+from control_plane.identity.permissions import BUILT_IN, Permission
+from control_plane.rpc.guard import PERMISSIONS
+from control_plane.service import ControlPlane
+
+ROOT = Path(__file__).parents[2]
+OPERATIONS = permissions_of(routes(cast(ControlPlane, None), "test"))
+GUARDED = sorted((method, path) for (method, path), needed in OPERATIONS.items() if needed is not None)
+HTTP = [operation for operation in GUARDED if operation[0] != "WEBSOCKET"]
+SOCKETS = [path for method, path in GUARDED if method == "WEBSOCKET"]
+
+WORKFLOW = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: mine, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: hold
+    final_states: [hold]
+    states:
+      hold: {wait: {signal: go}, timeout: 1h}
+"""
+TOOL = """
+apiVersion: agentflow/v1
+kind: Tool
+metadata: {name: mine.echo, version: 1.0.0}
+spec:
+  run: {type: http, url: "https://mine.example.com/echo"}
+  permissions: ["network.http:mine.example.com"]
+  input: {type: object}
+"""
+
+
+class World:
+    """A platform with two tenants: `ours` owns one of everything that can be named, `theirs` owns nothing."""
+
+    def __init__(self, platform: EmbeddedPlatform) -> None:
+        self.platform = platform
+        self.http = httpx.Client(base_url=platform.api_url, trust_env=False, timeout=30)
+        self.ours = self._tenant("ours")
+        self.theirs = self._tenant("theirs")
+        self.names = self._belongings()
+        self.roles = {role: self._key_of_role(role) for role in BUILT_IN}
+        ready = re.findall(r'"grpc": *"([^"]+)"', platform.control_plane.log.read_text())
+        self.grpc_address = ready[-1]
+
+    def call(self, bearer: str | None, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
+        return self.http.request(method, path, json=body, headers={**headers, **more.pop("headers", {})}, **more)
+
+    def made(self, bearer: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
+        answer = self.call(bearer, "POST", path, body, **more)
+        assert answer.status_code in (200, 201, 202), answer.text
+        return cast(dict[str, Any], answer.json())
+
+    def path(self, template: str) -> str:
+        return re.sub(r"{(\w+)(?::path)?}", lambda match: self.names[match[1]], template)
+
+    def _tenant(self, name: str) -> str:
+        return cast(str, self.made(self.platform.api_key, "/api/v1/tenants", {"id": name})["admin"]["api_key"])
+
+    def _key_of_role(self, role: str) -> str:
+        account = self.made(self.ours, "/api/v1/service-accounts", {"name": role, "roles": [role]})
+        return cast(str, self.made(self.ours, "/api/v1/api-keys", {"name": role, "user": account["id"]})["key"])
+
+    def _belongings(self) -> dict[str, str]:
+        yaml = {"Content-Type": "application/yaml"}
+        for path, text in (("/api/v1/workflows", WORKFLOW), ("/api/v1/tools", TOOL)):
+            assert self.http.post(
+                path, content=text, headers={**yaml, "Authorization": f"Bearer {self.ours}"}
+            ).is_success
+        started = self.made(self.ours, "/api/v1/workflows/mine/execute", {})
+        self.made(self.ours, "/api/v1/schedules", {"name": "mine", "workflow": "mine", "every": "1h"})
+        account = self.made(self.ours, "/api/v1/service-accounts", {"name": "somebody"})
+        role = self.made(self.ours, "/api/v1/roles", {"name": "mine", "permissions": ["tools.read"]})
+        key = self.made(self.ours, "/api/v1/api-keys", {"name": "mine", "user": account["id"]})
+        return {
+            "execution": started["execution_id"],
+            "reference": "mine",
+            "name": "mine",
+            "plan": "current",
+            "path": "hold",
+            "user": account["id"],
+            "role": role["id"],
+            "key": key["id"],
+            "tenant": "ours",
+        }
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home = tmp_path_factory.mktemp("closed") / "home"
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        running = embedded_platform(home, agents_file=ROOT / "templates" / "support" / "agents.yaml")
+        platform = runner.run(running.__aenter__())
+        world = World(platform)
+        try:
+            yield world
+        finally:
+            world.http.close()
+            runner.run(running.__aexit__(None, None, None))
+
+
+def part(value: Any) -> str:
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def our_signing_key(platform: EmbeddedPlatform, kid: str) -> bytes:
+    """What only whoever owns the machine can read: with it, a forgery differs from a good token in one claim only."""
+    home = platform.control_plane.log.parent.parent
+    with closing(sqlite3.connect(home / "agentflow.db")) as db:
+        (sealed,) = db.execute("SELECT private_sealed FROM signing_keys WHERE id = ?", (kid,)).fetchone()
+    return unseal(local_ring(home / "identity.key"), Place("", "signing_keys.private_sealed", kid), sealed)
+
+
+@pytest.fixture(scope="module")
+def bad(world: World) -> dict[str, str | None]:
+    """Each differs from a good token of `ours` in one thing."""
+    token = world.made(world.ours, "/api/v1/auth/token", {"grant_type": "api_key", "api_key": world.ours})
+    good: str = token["access_token"]
+    assert world.call(good, "GET", "/api/v1/auth/whoami").status_code == 200
+    header, claims = jwt.get_unverified_header(good), jwt.decode(good, options={"verify_signature": False})
+    jwk = world.http.get("/.well-known/jwks.json").json()["keys"][0]
+    first, _, last = good.split(".")
+    ours = our_signing_key(world.platform, header["kid"])
+
+    def signed(changes: dict[str, Any], *, key: bytes = ours, **headers: Any) -> str:
+        return jwt.encode({**claims, **changes}, key, algorithm="EdDSA", headers={**header, **headers})
+
+    assert world.call(signed({"jti": "tok_of_our_own_making"}), "GET", "/api/v1/auth/whoami").status_code == 200
+
+    def symmetric(secret: bytes) -> str:
+        head = f"{part({**header, 'alg': 'HS256'})}.{part(claims)}"
+        return f"{head}.{part(hmac.new(secret, head.encode(), hashlib.sha256).digest())}"
+
+    ended = world.made(world.ours, "/api/v1/auth/token", {"grant_type": "api_key", "api_key": world.ours})
+    assert world.call(ended["access_token"], "POST", "/api/v1/auth/logout").status_code == 200
+    revoked = world.made(world.ours, "/api/v1/api-keys", {"name": "revoked"})
+    assert world.call(world.ours, "DELETE", f"/api/v1/api-keys/{revoked['id']}").status_code == 204
+    return {
+        "no credential": None,
+        "nonsense": "nonsense",
+        "alg none": f"{part({**header, 'alg': 'none'})}.{part(claims)}.",
+        "HS256 with the public key": symmetric(base64.urlsafe_b64decode(jwk["x"] + "=")),
+        "HS256 with the JWK": symmetric(json.dumps(jwk).encode()),
+        "signed by another key": signed({}, key=new_key_pair().private_pem),
+        "wrong kid": signed({}, kid="another"),
+        "wrong audience": signed({"aud": "another"}),
+        "wrong issuer": signed({"iss": "another"}),
+        "for ever": signed({"exp": 4_000_000_000}),
+        "of nobody": signed({"sub": "usr_nobody"}),
+        "of somebody in another tenant": signed({"tenant": "theirs"}),
+        "expired": signed({"iat": 1_600_000_000, "exp": 1_600_000_060}),
+        "another tenant written in": ".".join([first, part({**claims, "tenant": "theirs"}), last]),
+        "logged out": ended["access_token"],
+        "revoked key": revoked["key"],
+        "key with a wrong secret": world.ours[:-4] + "aaaa",
+    }
+
+
+@pytest.mark.parametrize(("method", "template"), HTTP, ids=lambda value: value)
+def test_no_bad_credential_gets_anything_out_of_an_operation(
+    world: World, bad: dict[str, str | None], method: str, template: str
+) -> None:
+    for name, bearer in bad.items():
+        answer = world.call(bearer, method, world.path(template), {})
+
+        assert answer.status_code == 401, (name, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["code"] in ("AF1703", "AF1704"), name
+
+
+@pytest.mark.parametrize(("method", "template"), HTTP, ids=lambda value: value)
+def test_a_role_without_the_permission_is_refused_and_one_with_it_is_not(
+    world: World, method: str, template: str
+) -> None:
+    needed = OPERATIONS[method, template]
+    assert needed is not None
+    for role, permissions in BUILT_IN.items():
+        held = needed is Permission.SELF or (needed in permissions and needed is not Permission.TENANTS_MANAGE)
+        if held and (method == "DELETE" or template.endswith(("/logout", "/stream"))):
+            continue  # it would do what it says
+        answer = world.call(world.roles[role], method, world.path(template), None if method == "GET" else {})
+
+        assert (answer.status_code == 403) == (not held), (role, answer.status_code, answer.text)
+        assert answer.status_code != 401
+
+
+@pytest.mark.parametrize(
+    ("method", "template"), [(method, path) for method, path in HTTP if "{" in path], ids=lambda value: value
+)
+def test_what_is_anothers_is_not_there(world: World, method: str, template: str) -> None:
+    body: dict[str, Any] | None = None if method == "GET" else BODIES.get(template, {})
+    answer = world.call(world.theirs, method, world.path(template), body)
+    nowhere = world.call(world.theirs, method, re.sub(r"{\w+(?::path)?}", "nowhere", template), body)
+
+    if template == "/api/v1/agents/{name}" or OPERATIONS[method, template] is Permission.TENANTS_MANAGE:
+        assert answer.status_code in (403, 404)  # agents are on workers, which serve every tenant
+        return
+    assert answer.status_code == 404, answer.text
+    assert (answer.status_code, answer.json()["code"]) == (nowhere.status_code, nowhere.json()["code"])
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/api/v1/executions/{execution}/signal": {"name": "go"},
+    "/api/v1/executions/{execution}/vars": {"vars": {"a": 1}},
+    "/api/v1/executions/{execution}/tasks/{path:path}/answer": {"answer": {}},
+    "/api/v1/roles/{role}": {"permissions": []},
+    "/api/v1/users/{user}": {"name": "taken over"},
+}
+LISTS = [path for method, path in HTTP if method == "GET" and "{" not in path]
+
+
+@pytest.mark.parametrize("path", [path for path in LISTS if not path.endswith(("/stream", "/openapi.json", "/agents"))])
+def test_lists_hold_nothing_of_another_tenant(world: World, path: str) -> None:
+    ours = world.call(world.ours, "GET", path)
+    answer = world.call(world.theirs, "GET", path)
+
+    assert answer.status_code in (200, 403)
+    for name in (world.names["execution"], world.names["user"], world.names["key"], "mine.echo", '"mine"'):
+        assert name not in answer.text, path
+    if "executions" in path:
+        assert world.names["execution"] in ours.text  # so that its absence means something
+
+
+@pytest.mark.parametrize("path", SOCKETS)
+async def test_no_bad_credential_opens_a_socket(world: World, bad: dict[str, str | None], path: str) -> None:
+    url = world.platform.api_url.replace("http://", "ws://") + path
+    refused = {**bad, "a role without the permission": world.roles["worker"]}
+    for name, bearer in refused.items():
+        headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
+        with pytest.raises(InvalidStatus) as seen:
+            async with websockets.connect(url, proxy=None, additional_headers=headers):
+                pass
+        assert seen.value.response.status_code in (401, 403), name
+    async with websockets.connect(url, proxy=None, additional_headers={"Authorization": f"Bearer {world.ours}"}):
+        pass
+
+
+@pytest.mark.parametrize("method", sorted(PERMISSIONS))
+async def test_no_bad_credential_calls_a_grpc_method(world: World, bad: dict[str, str | None], method: str) -> None:
+    service, name = method.strip("/").split("/")
+    described = pb.DESCRIPTOR.pool.FindServiceByName(service).methods_by_name[name]
+    refused = {**bad, "a role without the permission": world.roles["worker"]}
+    async with grpc.aio.insecure_channel(world.grpc_address) as channel:
+        kind = channel.unary_stream if described.server_streaming else channel.unary_unary
+        call = kind(method, request_serializer=lambda raw: raw, response_deserializer=lambda raw: raw)
+        for reason, bearer in refused.items():
+            metadata = () if bearer is None else (("authorization", f"Bearer {bearer}"),)
+            answered = call(b"", metadata=metadata, timeout=20)
+            with pytest.raises(grpc.aio.AioRpcError) as seen:
+                await (answered.read() if described.server_streaming else answered)
+            expected = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+            assert seen.value.code() in expected, (reason, seen.value)
