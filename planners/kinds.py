@@ -15,6 +15,7 @@ from agentflow.workflow.load import InvalidWorkflow, LoadedWorkflow, read
 from agentflow.workflow.model import Workflow
 from agentflow.workflow.source_map import Document
 from planners.behavior_tree.compile import compile_tree
+from planners.expressions.expression import Watch
 from planners.fsm.compile import compile_fsm
 from planners.plan import Plan
 
@@ -44,14 +45,15 @@ def compile(definition: str) -> Program:  # noqa: A001 (what it is called everyw
     return compile_workflow(definition).program
 
 
-def compile_workflow(text: str) -> CompiledWorkflow:
-    """The program and what it was made from. Raises `InvalidWorkflow`, as `compile` does."""
+def compile_workflow(text: str, *, watch: Watch | None = None) -> CompiledWorkflow:
+    """The program and what it was made from. Raises `InvalidWorkflow`, as `compile` does. `watch` is told of every
+    evaluation of its expressions (see `tracing`)."""
     reading = read(text)
     if reading.loaded is None:
         raise InvalidWorkflow(reading.problems)
     loaded: LoadedWorkflow = reading.loaded
     workflow = loaded.workflow
-    program, problems = COMPILERS[workflow.spec.planner](loaded, complete=not reading.problems)
+    program, problems = COMPILERS[workflow.spec.planner](loaded, complete=not reading.problems, watch=watch)
     if program is None:
         raise InvalidWorkflow(reading.problems + problems)
     return CompiledWorkflow(workflow, digest(workflow), program, loaded.document)

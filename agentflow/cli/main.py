@@ -11,7 +11,7 @@ from agentflow.cli import (
     demo,
     dev,
     doctor,
-    orders,
+    looking_back,
     people,
     run,
     schedules,
@@ -35,7 +35,7 @@ app = typer.Typer(
 app.command("dev")(dev.dev)
 app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)
-app.add_typer(orders.app, name="executions")
+app.add_typer(looking_back.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(database.app, name="db")

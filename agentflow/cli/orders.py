@@ -20,7 +20,7 @@ ExecutionArgument = Annotated[str, typer.Argument(help="An execution's id.", sho
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with the event.", show_default=False)]
 
 
-def _ask(json: bool, ask: "Callable[[Client], Awaitable[Execution]]") -> None:
+def ask(json: bool, ask: "Callable[[Client], Awaitable[Execution]]") -> None:
     async def run() -> None:
         from agentflow.cli.connection import control_plane
 
@@ -42,7 +42,7 @@ def pause(execution: ExecutionArgument, reason: ReasonOption = "", json: JsonFla
     Examples:
       af executions pause exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --reason "supplier is down"
     """
-    _ask(json, lambda api: api.pause(execution, reason=reason))
+    ask(json, lambda api: api.pause(execution, reason=reason))
 
 
 @app.command()
@@ -53,7 +53,7 @@ def resume(execution: ExecutionArgument, json: JsonFlag = False) -> None:
     Examples:
       af executions resume exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
     """
-    _ask(json, lambda api: api.resume(execution))
+    ask(json, lambda api: api.resume(execution))
 
 
 @app.command()
@@ -64,7 +64,7 @@ def cancel(execution: ExecutionArgument, reason: ReasonOption = "", json: JsonFl
     Examples:
       af executions cancel exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
     """
-    _ask(json, lambda api: api.cancel(execution, reason=reason))
+    ask(json, lambda api: api.cancel(execution, reason=reason))
 
 
 @app.command()
@@ -75,7 +75,7 @@ def terminate(execution: ExecutionArgument, reason: ReasonOption = "", json: Jso
     Examples:
       af executions terminate exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
     """
-    _ask(json, lambda api: api.terminate(execution, reason=reason))
+    ask(json, lambda api: api.terminate(execution, reason=reason))
 
 
 @app.command()
@@ -94,7 +94,7 @@ def signal(
       af executions signal exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA approved --payload '{"by": "mara"}'
     """
     value = execution_input(payload, None, ())
-    _ask(json, lambda api: api.signal(execution, name, value))
+    ask(json, lambda api: api.signal(execution, name, value))
 
 
 @app.command()
@@ -111,7 +111,7 @@ def answer(
       af executions answer exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA approve '{"approved": true}'
     """
     value = execution_input(answer, None, ())
-    _ask(json, lambda api: api.answer(execution, task, value))
+    ask(json, lambda api: api.answer(execution, task, value))
 
 
 @app.command("vars")
@@ -129,7 +129,7 @@ def update_vars(
     changes = execution_input(values, None, ())
     if not isinstance(changes, dict):
         raise UnusableInput("variables are an object", """For example '{"limit": 20}'.""")
-    _ask(json, lambda api: api.update_vars(execution, changes))
+    ask(json, lambda api: api.update_vars(execution, changes))
 
 
 @app.command()
@@ -140,4 +140,4 @@ def retry(execution: ExecutionArgument, json: JsonFlag = False) -> None:
     Examples:
       af executions retry exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
     """
-    _ask(json, lambda api: api.retry(execution))
+    ask(json, lambda api: api.retry(execution))

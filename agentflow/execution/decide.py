@@ -148,8 +148,8 @@ def _time_reached(draft: Draft) -> None:
             break
         moments.append((key, of))
     for key, of in moments:
-        if draft.state.ended:
-            return
+        if draft.state.ended or draft.state.paused_at_ms is not None:
+            return  # the rest is due when it goes on
         if key not in draft.state.due:
             continue  # an earlier moment of this decision made it pointless
         match due_kind(key):
@@ -175,8 +175,9 @@ def _requested(draft: Draft, message: messages.Request) -> None:
                 draft.record(happened.ExecutionPaused(now, message.id, message.reason))
         case messages.Resume():
             if state.status is Status.PAUSED:
+                draft.past = state.stopped_at
                 _resume(draft, message.id)
-                if not draft.state.ended:
+                if draft.state.status is Status.RUNNING:
                     _time_reached(draft)
                 draft.notice()
         case messages.Cancel():
@@ -188,6 +189,8 @@ def _requested(draft: Draft, message: messages.Request) -> None:
         case messages.UpdateVars():
             draft.record(happened.VarsUpdated(now, message.id, message.vars))
             draft.notice()
+        case messages.SetBreakpoints():
+            draft.record(happened.BreakpointsSet(now, message.id, message.keys))
         case messages.RetryFailed():
             if state.status is Status.FAILED and state.broken is not None:
                 _retry(draft, message, state.broken)
@@ -206,6 +209,7 @@ def _cancel(draft: Draft, message: messages.Cancel) -> None:
         draft.end(happened.ExecutionCancelled(draft.now, message.reason))  # it did nothing that could be undone
         return
     if draft.state.status is Status.PAUSED:
+        draft.stops = False
         _resume(draft, message.id)  # what has ended well may have to be undone, so the program hears of it first
     if not draft.state.ended:
         draft.record(happened.CancelRequested(draft.now, message.id, message.reason))

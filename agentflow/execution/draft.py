@@ -58,6 +58,8 @@ class Draft:
         self.state = state
         self.program = program
         self.now = stamp.at_ms
+        self.stops = True  # at breakpoints
+        self.past = ""  # the breakpoint that it goes on from
         self._chance = stamp.chance
         self._events: list[Event] = []
         self._commands: dict[StepPath, Command] = {}  # one a path: what is begun and given up at once is never sent
@@ -73,7 +75,9 @@ class Draft:
     # What the program hears and wants.
 
     def begin(self) -> None:
+        stops, self.stops = self.stops, False  # there is no outcome yet that could be heard again later
         self._follow(self.program.begin(self.view()))
+        self.stops = stops
         self._settle()
 
     def tell(self, *answered: Answered) -> None:
@@ -99,9 +103,9 @@ class Draft:
             self._close_ending(why)
 
     def _settle(self) -> None:
-        while self._ready and not self.state.ended:
+        while self._ready and not self.state.ended and self.state.paused_at_ms is None:
             answered = self._ready.popleft()
-            self._follow(self.program.advance(self.view(), _outcome(answered)), answered)
+            self._follow(self.program.advance(self.view(), outcome_of(answered)), answered)
 
     def _follow(self, intents: Intents, answered: Answered | None = None) -> None:
         failure = next((intent for intent in intents if isinstance(intent, program.Fail)), None)
@@ -113,6 +117,11 @@ class Draft:
             wants = f"{len(intents)} things were to be done at once; {limits.INTENTS_PER_ANSWER_MAX} are possible."
             self._finish(happened.ExecutionFailed(self.now, StepFault("too_much_at_once", wants), answered))
             return
+        if self.state.breakpoints and (key := self._breakpoint(intents)) is not None:
+            held = (*(() if answered is None else (answered,)), *self._ready)
+            self._ready.clear()
+            self.record(happened.ExecutionPaused(self.now, "", f"Stopped before `{key}`.", key, held))
+            return
         for intent in intents:
             self._follow_one(intent)
             if self.state.ended:
@@ -122,6 +131,20 @@ class Draft:
         if self.state.ending is None:
             raise Bug("A program neither ended an execution nor left anything to wait for.")
         self._close_ending(self.state.ending)
+
+    def _breakpoint(self, intents: Intents) -> str | None:
+        """Where to stop instead of following an answer: what it asks for, or begins to remember, has a breakpoint."""
+        if not self.stops or self.state.ending is not None:
+            return None
+        wanted = {key for key in self.state.breakpoints if key != self.past}
+        for intent in intents:
+            if isinstance(intent, program.Remember):
+                for key in intent.memory:
+                    if key in wanted and key not in self.state.memory:
+                        return key
+            elif not isinstance(intent, program.Halt | program.Finish | program.Fail) and intent.key in wanted:
+                return intent.key
+        return None
 
     def _follow_one(self, intent: Intent) -> None:
         match intent:
@@ -357,7 +380,7 @@ class Draft:
             self.end(happened.ExecutionFailed(self.now, why))
 
 
-def _outcome(answered: Answered) -> Outcome:
+def outcome_of(answered: Answered) -> Outcome:
     key = answered.key
     match answered.kind:
         case "step":

@@ -249,10 +249,34 @@ class VarsUpdated(msgspec.Struct, frozen=True, tag_field="type", tag="vars.updat
     vars: dict[str, Any]
 
 
-class ExecutionPaused(msgspec.Struct, frozen=True, tag_field="type", tag="execution.paused.v1"):
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An outcome that was, or is still to be, put to the program."""
+
+    kind: Literal["step", "timer", "signal", "child", "task"]
+    key: str
+    path: StepPath | None = None  # of a step, a child, a task
+    name: str = ""  # of a step
+    value: Any = None
+    fault: StepFault | None = None
+
+
+class BreakpointsSet(msgspec.Struct, frozen=True, tag_field="type", tag="breakpoints.set.v1"):
+    """Where somebody wants the execution to stop, in place of what they wanted before; empty: nowhere."""
+
+    at_ms: int
+    request: str
+    keys: tuple[str, ...]
+
+
+class ExecutionPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.paused.v1"):
+    """Somebody paused it (`request`), or it came to a `breakpoint`; then `held` are the outcomes that the program was
+    about to hear: what it answered is not followed, and it hears them when the execution goes on."""
+
     at_ms: int
     request: str
     reason: str
+    breakpoint: str = ""
+    held: tuple[Answered, ...] = ()
 
 
 class ExecutionResumed(msgspec.Struct, frozen=True, tag_field="type", tag="execution.resumed.v1"):
@@ -282,17 +306,6 @@ class ExecutionTimedOut(msgspec.Struct, frozen=True, tag_field="type", tag="exec
 class ExecutionCompleted(msgspec.Struct, frozen=True, tag_field="type", tag="execution.completed.v1"):
     at_ms: int
     output: Any
-
-
-class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An outcome that was, or is still to be, put to the program."""
-
-    kind: Literal["step", "timer", "signal", "child", "task"]
-    key: str
-    path: StepPath | None = None  # of a step, a child, a task
-    name: str = ""  # of a step
-    value: Any = None
-    fault: StepFault | None = None
 
 
 class ExecutionFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.failed.v1"):
@@ -327,7 +340,7 @@ LifecycleEvent = (
     | ExecutionTimedOut
     | ExecutionCompleted | ExecutionFailed | ExecutionCancelled | ExecutionTerminated
 )  # fmt: skip
-Event = StepEvent | WaitEvent | ProgramMoved | VarsUpdated | LifecycleEvent
+Event = StepEvent | WaitEvent | ProgramMoved | VarsUpdated | BreakpointsSet | LifecycleEvent
 
 _encoder = msgspec.json.Encoder(enc_hook=claims.refuse_claims)
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

@@ -39,6 +39,10 @@ def evolve(state: ExecutionState, event: Event) -> ExecutionState:
     if isinstance(event, happened.VarsUpdated):
         changed = {**state.vars, **event.vars}
         return replace(state, version=state.version + 1, vars=changed, seen=_saw(state, event.request))
+    if isinstance(event, happened.BreakpointsSet):
+        return replace(
+            state, version=state.version + 1, breakpoints=event.keys, seen=_saw(state, event.request)
+        )  # fmt: skip
     return _life(state, event)
 
 
@@ -217,8 +221,7 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
                 state, version=version, status=Status.RUNNING, begun_at_ms=event.at_ms, deadline_ms=deadline_ms
             )
         case happened.ExecutionPaused():
-            seen = _saw(state, event.request)
-            return replace(state, version=version, status=Status.PAUSED, paused_at_ms=event.at_ms, seen=seen)
+            return _paused(state, version, event)
         case happened.ExecutionResumed():
             return replace(_unpaused(state, event.at_ms), version=version, seen=_saw(state, event.request))
         case happened.ExecutionRetried():
@@ -271,12 +274,26 @@ def _saw(state: ExecutionState, request: str) -> tuple[str, ...]:
     return (*state.seen[1 - limits.REQUESTS_REMEMBERED_MAX :], request)
 
 
+def _paused(state: ExecutionState, version: int, event: happened.ExecutionPaused) -> ExecutionState:
+    return replace(
+        state,
+        version=version,
+        status=Status.PAUSED,
+        paused_at_ms=event.at_ms,
+        stopped_at=event.breakpoint,
+        held=NOTHING.put_all({f"{state.version:015d}.{at:06d}": one for at, one in enumerate(event.held)}),
+        seen=_saw(state, event.request) if event.request else state.seen,
+    )
+
+
 def _unpaused(state: ExecutionState, at_ms: int) -> ExecutionState:
     """A pause is not counted against the execution's own time."""
     if state.paused_at_ms is None:
         return state
     deadline_ms = None if state.deadline_ms is None else state.deadline_ms + at_ms - state.paused_at_ms
-    return replace(state, status=Status.RUNNING, paused_at_ms=None, held=NOTHING, deadline_ms=deadline_ms)
+    return replace(
+        state, status=Status.RUNNING, paused_at_ms=None, held=NOTHING, stopped_at="", deadline_ms=deadline_ms
+    )
 
 
 def _closed(state: ExecutionState, version: int, at_ms: int, status: Status) -> ExecutionState:

@@ -129,6 +129,15 @@ class UpdateVars(msgspec.Struct, frozen=True):
     vars: dict[str, Any]
 
 
+class SetBreakpoints(msgspec.Struct, frozen=True):
+    """Stop before anything under one of these keys begins: states of a machine, nodes of a tree. In place of the ones
+    before; empty: nowhere."""
+
+    stamp: Stamp
+    id: str
+    keys: tuple[str, ...]
+
+
 class RetryFailed(msgspec.Struct, frozen=True):
     """Continue a failed run where it broke: the failed step again, and all that was open beside it."""
 
@@ -136,6 +145,6 @@ class RetryFailed(msgspec.Struct, frozen=True):
     id: str
 
 
-Request = Signal | Pause | Resume | Cancel | Terminate | UpdateVars | RetryFailed
+Request = Signal | Pause | Resume | Cancel | Terminate | UpdateVars | SetBreakpoints | RetryFailed
 Report = StepReported | ClaimStep | TimeReached | Admitted | ChildEnded | TaskAnswered
 ExecutionMessage = Start | Report | Request

@@ -124,6 +124,8 @@ class ExecutionState(msgspec.Struct, frozen=True):
 
     # How it stands.
     paused_at_ms: int | None = None
+    breakpoints: tuple[str, ...] = ()  # keys of the program before which to stop
+    stopped_at: str = ""  # the breakpoint it is paused at
     held: FrozenMap[Answered] = NOTHING  # what ended while paused, in its order: told to the program on resume
     ending: StepFault | None = None  # why the program is undoing its work
     failed: StepScheduled | ChildStarted | None = None  # the last thing that ended badly

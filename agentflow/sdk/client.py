@@ -20,6 +20,7 @@ from agentflow.limits import EVENTS_PAGE_MAX
 from agentflow.sdk.errors import ControlPlaneAway, NotAgentFlow, error_from
 from agentflow.sdk.identity import IdentityOperations
 from agentflow.sdk.models import (
+    EvaluationList,
     EventPage,
     Execution,
     ExecutionEvent,
@@ -30,6 +31,8 @@ from agentflow.sdk.models import (
     ScheduleList,
     StartedExecution,
     TestedTool,
+    Tick,
+    TickList,
     Tool,
     ToolList,
     Workflow,
@@ -163,6 +166,24 @@ class Client:
 
     async def execution(self, execution: str) -> Execution:
         return self._read(await self._send("GET", f"/executions/{_segment(execution)}"), Execution)
+
+    async def set_breakpoints(self, execution: str, at: list[str]) -> Execution:
+        """Pause before anything at these places begins, in place of those before."""
+        return await self._ask(execution, "breakpoints", {"at": at})
+
+    async def ticks(self, execution: str, *, after: int = 0, limit: int | None = None) -> TickList:
+        """What each tick of a behaviour tree changed."""
+        path, parameters = f"/executions/{_segment(execution)}/ticks", _given(after=after, limit=limit)
+        return self._read(await self._send("GET", path, params=parameters), TickList)
+
+    async def tick(self, execution: str, version: int) -> Tick:
+        """How a behaviour tree stood at a version of its execution."""
+        return self._read(await self._send("GET", f"/executions/{_segment(execution)}/ticks/{version}"), Tick)
+
+    async def evaluations(self, execution: str, *, after: int = 0, limit: int | None = None) -> EvaluationList:
+        """Every expression that an execution evaluated, with the values it read."""
+        path, parameters = f"/executions/{_segment(execution)}/evaluations", _given(after=after, limit=limit)
+        return self._read(await self._send("GET", path, params=parameters), EvaluationList)
 
     async def create_schedule(self, name: str, workflow: str, input: Any = None, **when: Any) -> Schedule:
         """`when`: `cron` or `every`, and if wanted `timezone`, `overlap`, `catch_up`, `jitter`, `starts_at`, `ends_at`,

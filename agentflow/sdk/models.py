@@ -152,8 +152,40 @@ class Execution(msgspec.Struct, frozen=True):
     priority: int = 0
     queue: dict[str, Any] | None = None  # what it waits for before it begins
     parent: dict[str, Any] | None = None
+    breakpoints: list[str] = []
+    stopped_at: str | None = None  # the breakpoint it is paused at
     vars: dict[str, Any] = {}
     outputs: dict[str, Any] = {}
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """What a tick of a behaviour tree changed, or how all of it stood after one."""
+
+    version: int
+    at: str
+    nodes: dict[str, str]
+    vars: dict[str, Any]
+
+
+class TickList(msgspec.Struct, frozen=True):
+    items: list[Tick]
+    total_count: int
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """One expression that an execution evaluated."""
+
+    version: int
+    at: str
+    expression: str
+    language: str
+    values: dict[str, Any]
+    result: Any
+    error: StepFault | None
+
+
+class EvaluationList(msgspec.Struct, frozen=True):
+    items: list[Evaluation]
 
 
 class ScheduleFire(msgspec.Struct, frozen=True):

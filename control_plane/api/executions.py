@@ -181,6 +181,8 @@ def state_view(state: ExecutionState) -> dict[str, Any]:
         "priority": state.priority,
         "queue": _queue_view(state),
         "parent": None if state.parent is None else msgspec.to_builtins(state.parent),
+        "breakpoints": list(state.breakpoints),
+        "stopped_at": state.stopped_at or None,
         "vars": state.vars,
         "outputs": dict(state.outputs.items()),
     }

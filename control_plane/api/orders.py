@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from agentflow import limits
 from agentflow.canonical import canonical
 from agentflow.errors import Conflict
 from agentflow.execution import messages
@@ -40,6 +41,15 @@ class VarsBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     vars: dict[str, Any] = Field(description="New values by name; variables that are not named stay.")
+
+
+class BreakpointsBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    at: list[Annotated[str, Field(min_length=1, max_length=512)]] = Field(
+        max_length=limits.BREAKPOINTS_MAX,
+        description="States of a machine or paths of nodes of a tree (`tree/0/fix`), in place of those before.",
+    )
 
 
 class AnswerBody(BaseModel):
@@ -130,6 +140,13 @@ async def signal(ask: Ask, request: RequestId, body: SignalBody) -> Response:
 async def update_vars(ask: Ask, request: RequestId, body: VarsBody) -> Response:
     canonical(body.vars)
     return await ask(lambda stamp: messages.UpdateVars(stamp, request, body.vars))
+
+
+@router.post("/breakpoints", responses=_ANSWERS)
+@needs(Permission.EXECUTIONS_CONTROL)
+async def set_breakpoints(ask: Ask, request: RequestId, body: BreakpointsBody) -> Response:
+    """Pause the execution before anything at these places begins; `resume` goes on to the next."""
+    return await ask(lambda stamp: messages.SetBreakpoints(stamp, request, tuple(body.at)))
 
 
 @router.post("/tasks/{path:path}/answer", responses=_ANSWERS)

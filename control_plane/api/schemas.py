@@ -165,8 +165,36 @@ class Execution(Shape):
     priority: int
     queue: Queue | None = Field(description="What a queued execution waits for.")
     parent: Parent | None
+    breakpoints: list[str] = Field(description="Places before which it stops.")
+    stopped_at: str | None = Field(description="The breakpoint it is paused at.")
     vars: dict[str, Any]
     outputs: dict[str, Any]
+
+
+class Tick(Shape):
+    version: int = Field(description="That of the event which holds the tick.")
+    at: str = Moment
+    nodes: dict[str, str] = Field(description="The status of nodes by path.", examples=[{"tree/0/fix": "running"}])
+    vars: dict[str, Any]
+
+
+class TickList(Shape):
+    items: list[Tick]
+    total_count: int
+
+
+class Evaluation(Shape):
+    version: int = Field(description="That of the event which made the workflow look.")
+    at: str = Moment
+    expression: str = Field(examples=["output.confidence >= 0.8"])
+    language: str = Field(examples=["cel"])
+    values: dict[str, Any] = Field(description="What it read, by name.")
+    result: Any
+    error: Fault | None
+
+
+class EvaluationList(Shape):
+    items: list[Evaluation]
 
 
 class Event(Shape):

@@ -28,6 +28,7 @@ _KINDS: dict[str, type[ExecutionMessage]] = {
         messages.Cancel,
         messages.Terminate,
         messages.UpdateVars,
+        messages.SetBreakpoints,
         messages.RetryFailed,
     )
 }

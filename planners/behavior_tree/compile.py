@@ -36,6 +36,7 @@ from planners.behavior_tree.subtree import Subtree
 from planners.behavior_tree.timing import Cooldown, Timeout
 from planners.behavior_tree.wrappers import ForceFailure, ForceSuccess, Invert
 from planners.expressions.evaluate import Expression
+from planners.expressions.expression import Watch
 from planners.expressions.scope import RESERVED, Scope
 from planners.expressions.shapes import ANYTHING, Shape, shape_of
 from planners.expressions.templates import Template
@@ -47,8 +48,11 @@ _WRAPPERS = {"invert": Invert, "force_success": ForceSuccess, "force_failure": F
 _UNUSABLE = cast(Expression, None)
 
 
-def compile_tree(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[TreeProgram | None, list[Problem]]:
-    """The program, or None and all problems. `complete=False`: the definition lost parts on the way here."""
+def compile_tree(
+    loaded: LoadedWorkflow, *, complete: bool = True, watch: Watch | None = None
+) -> tuple[TreeProgram | None, list[Problem]]:
+    """The program, or None and all problems. `complete=False`: the definition lost parts on the way here. `watch` is
+    told of every evaluation."""
     spec = loaded.workflow.spec
     if not isinstance(spec, TreeSpec):
         raise Bug(f"A workflow of planner {spec.planner} was taken for a behaviour tree.")
@@ -59,7 +63,7 @@ def compile_tree(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[Tree
     problems += tree_problems(loaded.document, tree, timed=spec.timeout is not None, complete=complete)
     if too_many := _too_many_expressions(loaded, spec):
         return None, [*problems, too_many]
-    builder = _Builder(loaded, tree, _vars_of(spec, tree), complete=complete)
+    builder = _Builder(loaded, tree, _vars_of(spec, tree), complete=complete, watch=watch)
     root = builder.whole()
     problems += builder.problems
     return (None, problems) if problems or not complete else (TreeProgram(root, spec.vars), [])
@@ -99,7 +103,8 @@ class _Place:
 
 
 class _Builder:
-    def __init__(self, loaded: LoadedWorkflow, tree: Tree, vars: Shape, *, complete: bool) -> None:
+    def __init__(self, loaded: LoadedWorkflow, tree: Tree, vars: Shape, *, complete: bool, watch: Watch | None) -> None:
+        self._watch = watch
         self._document = loaded.document
         self._placed = Placed(loaded.document)
         self.problems = self._placed.problems
@@ -339,7 +344,9 @@ class _Builder:
         locals_ = dict.fromkeys(place.params, ANYTHING)
         if not self._complete:  # a step may be missing that was only misspelt: what refers to it is no second problem
             return Scope(self._input, ANYTHING, _Any(place.steps), has_error=True, locals=locals_)
-        return Scope(self._input, place.before, place.steps, place.has_error, self._vars_known, locals=locals_)
+        return Scope(
+            self._input, place.before, place.steps, place.has_error, self._vars_known, locals=locals_, watch=self._watch
+        )  # fmt: skip
 
     def _condition(self, text: str, path: Path, place: _Place) -> Expression:
         if path not in self._conditions:

@@ -16,6 +16,7 @@ from planners.expressions.check import Checked, check, faults_of, runnable
 from planners.expressions.engine import DYN, NO_FIELDS, Compiled, Engine, Failure, no_field, no_name
 from planners.expressions.engines import ENGINE
 from planners.expressions.expression import Expression as Expression
+from planners.expressions.expression import Watched
 from planners.expressions.jsonpath import compile_path
 from planners.expressions.lexer import name_paths
 from planners.expressions.reading import MISSING, reader, wanted_of
@@ -135,7 +136,12 @@ class CelExpression(Expression):
 
 def compile_expression(text: str, scope: Scope, engine: Engine = ENGINE) -> tuple[Expression | None, Checked]:
     """The expression and what is known of it; no expression where there are faults. `$` begins a JSONPath."""
-    return compile_path(text, scope) if text.lstrip().startswith("$") else compile_cel(text, scope, engine)
+    expression: Expression | None
+    if text.lstrip().startswith("$"):
+        expression, checked = compile_path(text, scope)
+    else:
+        expression, checked = compile_cel(text, scope, engine)
+    return expression if expression is None or scope.watch is None else Watched(expression, scope.watch), checked
 
 
 def compile_cel(text: str, scope: Scope, engine: Engine = ENGINE) -> tuple[CelExpression | None, Checked]:

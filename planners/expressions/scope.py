@@ -5,7 +5,7 @@ say. Any other name is a local of its place (the `item` of a map, a parameter of
 the previous step's output. `Facts` is the same at the time of evaluation.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -67,6 +67,8 @@ class Scope:
     # None: which values the deployment allows is not known here, so any name may be one.
     env: Collection[str] | None = None
     locals: Mapping[str, Shape] = field(default_factory=dict)
+    # Told of every evaluation; None but for those who look back at what an execution did.
+    watch: Callable[[Any], None] | None = None
 
     def root(self, name: str) -> Shape | None:
         """What a top-level name is; None where it is unknown here."""

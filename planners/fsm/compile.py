@@ -18,6 +18,7 @@ from agentflow.workflow.model import FsmSpec
 from agentflow.workflow.source_map import Path
 from agentflow.workflow.validate import machine_problems
 from planners.expressions.evaluate import Expression
+from planners.expressions.expression import Watch
 from planners.expressions.scope import Scope
 from planners.expressions.shapes import ANYTHING, Shape, shape_of
 from planners.expressions.templates import Template
@@ -30,14 +31,17 @@ from planners.rules import retry_of
 _Found = dict[str, Shape]
 
 
-def compile_fsm(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[FsmProgram | None, list[Problem]]:
-    """The program, or None and all problems. `complete=False`: the definition lost parts on the way here."""
+def compile_fsm(
+    loaded: LoadedWorkflow, *, complete: bool = True, watch: Watch | None = None
+) -> tuple[FsmProgram | None, list[Problem]]:
+    """The program, or None and all problems. `complete=False`: the definition lost parts on the way here. `watch` is
+    told of every evaluation."""
     if too_many := _too_many_expressions(loaded):
         return None, [*machine_problems(loaded, complete=complete), too_many]
     spec = loaded.workflow.spec
     assert isinstance(spec, FsmSpec)
     placed = Placed(loaded.document)
-    compiler = _Compiler(spec, placed, complete=complete)
+    compiler = _Compiler(spec, placed, complete=complete, watch=watch)
     machine = compiler.machine(spec.fsm, ("spec", "fsm"), {}, {}, first=None)
     problems = machine_problems(loaded, complete=complete) + placed.problems
     if problems or not complete:
@@ -46,7 +50,8 @@ def compile_fsm(loaded: LoadedWorkflow, *, complete: bool = True) -> tuple[FsmPr
 
 
 class _Compiler:
-    def __init__(self, spec: FsmSpec, placed: Placed, *, complete: bool) -> None:
+    def __init__(self, spec: FsmSpec, placed: Placed, *, complete: bool, watch: Watch | None) -> None:
+        self._watch = watch
         self.compensates = False
         self._placed = placed
         self._complete = complete
@@ -78,7 +83,9 @@ class _Compiler:
     def _scope(
         self, steps: Mapping[str, Shape], known: Mapping[str, Shape], output: Shape | None, *, error: bool
     ) -> Scope:
-        return Scope(self._input, output, steps, has_error=error, vars=self._vars, locals=known)
+        return Scope(
+            self._input, output, steps, has_error=error, vars=self._vars, locals=known, watch=self._watch
+        )  # fmt: skip
 
     def _state(self, state: model.State, at: Path, name: str, entry: Scope, *, final: bool) -> FsmState:
         placed = self._placed

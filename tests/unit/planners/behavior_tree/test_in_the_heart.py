@@ -22,7 +22,7 @@ from agentflow.execution.messages import (
 )
 from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, TraceId, WorkerId, WorkflowId
-from planners.behavior_tree.statuses import status_changes, statuses
+from planners.behavior_tree.statuses import TickChange, after, status_changes, statuses, ticks
 from planners.kinds import compile_workflow
 from tests.unit.planners.behavior_tree.play import definition
 from tests.unit.planners.behavior_tree.random_trees import FLAGS, Grower, tree_program
@@ -74,6 +74,13 @@ def test_folding_the_events_gives_the_state_that_deciding_gave(seed, size):
     assert not state.waits
 
 
+STORY = [
+    ({"tree/a": "running", "tree": "running"}, {}),
+    ({"tree/a": "succeeded", "tree/1": "succeeded", "tree/b": "running", "tree": "running"}, {"n": 1}),
+    ({"tree/b": "succeeded", "tree": "succeeded"}, {}),
+]
+
+
 def test_every_past_tick_can_be_looked_at_from_the_events_alone():
     program = compile_workflow(
         definition("sequence: [{action: {agent: a}}, {set: {n: 1}}, {action: {agent: b}}]")
@@ -87,17 +94,17 @@ def test_every_past_tick_can_be_looked_at_from_the_events_alone():
         for flight in state.in_flight.values():
             message = report(flight, 2_000, well=True)
 
+    assert [(it.nodes, it.vars) for it in ticks(enumerate(log, 1))] == STORY
+    assert after(list(ticks(enumerate(log, 1)))[:2]) == TickChange(
+        5, 2_000, {"tree/a": "succeeded", "tree/1": "succeeded", "tree/b": "running", "tree": "running"}, {"n": 1}
+    )
     story, memory = [], {}
     for event in log:
         if isinstance(event, ProgramMoved):
             memory = {key: value for key, value in memory.items() if key not in event.forgot} | event.memory
             story.append((status_changes(event.memory, event.forgot), dict(event.vars)))
             assert statuses(program.root, memory) | story[-1][0] == statuses(program.root, memory)
-    assert story == [
-        ({"tree/a": "running", "tree": "running"}, {}),
-        ({"tree/a": "succeeded", "tree/1": "succeeded", "tree/b": "running", "tree": "running"}, {"n": 1}),
-        ({"tree/b": "succeeded", "tree": "succeeded"}, {}),
-    ]
+    assert story == STORY
 
 
 REACTIVE = """

@@ -1,0 +1,103 @@
+"""`af executions explain|ticks|break`: why an execution is where it is, and stopping it to look around."""
+
+import asyncio
+import json as jsonlib
+from typing import Annotated
+
+import typer
+
+from agentflow.cli.orders import ExecutionArgument, app, ask
+from agentflow.cli.output import JsonFlag, print_json, stdout
+
+__all__ = ["app"]  # the commands of `af executions`, with these added
+
+_SHOWN_CHARS_MAX = 120
+
+
+@app.command()
+def explain(
+    execution: ExecutionArgument,
+    after: Annotated[int, typer.Option("--after", help="Only what came after this version.")] = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Show every expression that an execution evaluated, the values it read and what came out.
+
+    \b
+    Examples:
+      af executions explain exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+
+    async def run() -> None:
+        from agentflow.cli.connection import control_plane
+
+        async with control_plane() as api:
+            found = await api.evaluations(execution, after=after)
+        if json:
+            print_json(found)
+            return
+        for it in found.items:
+            ended = f"failed: {it.error.message}" if it.error is not None else _shown(it.result)
+            _say(f"{it.version:>6}  {it.expression}  ->  {ended}")
+            if it.values:
+                _say("        " + ", ".join(f"{name} = {_shown(value)}" for name, value in it.values.items()))
+
+    asyncio.run(run())
+
+
+@app.command()
+def ticks(
+    execution: ExecutionArgument,
+    at: Annotated[int | None, typer.Option("--at", help="All of the tree as it stood at this version.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show what each tick of a behaviour tree changed, or how all of it stood after one.
+
+    \b
+    Examples:
+      af executions ticks exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+      af executions ticks exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --at 12
+    """
+
+    async def run() -> None:
+        from agentflow.cli.connection import control_plane
+
+        async with control_plane() as api:
+            found = [await api.tick(execution, at)] if at is not None else (await api.ticks(execution)).items
+        if json:
+            print_json(found)
+            return
+        for it in found:
+            _say(f"{it.version:>6}  {it.at}")
+            for path, status in it.nodes.items():
+                _say(f"        {path}  {status}")
+            for name, value in it.vars.items():
+                _say(f"        vars.{name} = {_shown(value)}")
+
+    asyncio.run(run())
+
+
+@app.command("break")
+def set_breakpoints(
+    execution: ExecutionArgument,
+    at: Annotated[
+        list[str] | None, typer.Argument(help="States, or paths of nodes (tree/0/fix). None: stop nowhere.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Pause an execution before anything at these places begins; `resume` goes on to the next.
+
+    \b
+    Examples:
+      af executions break exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA tree/0/fix
+      af executions break exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+    ask(json, lambda api: api.set_breakpoints(execution, at or []))
+
+
+def _say(line: str) -> None:
+    stdout().print(line, highlight=False, markup=False)
+
+
+def _shown(value: object) -> str:
+    text = jsonlib.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}…"

@@ -1,0 +1,80 @@
+"""Why an execution went the way it did: every expression that it evaluated, the values it read, and what came out.
+
+Nothing of this is written down while an execution runs. Programs are pure, so the definition, compiled anew with
+expressions that tell (`Watched`) and asked again about every recorded outcome, evaluates again what was evaluated.
+Called by the control plane for `GET /executions/{id}/evaluations`.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import msgspec
+
+from agentflow.contracts.claims import ValueNeeded
+from agentflow.execution import events as happened
+from agentflow.execution.draft import Draft, outcome_of
+from agentflow.execution.events import Answered, Event
+from agentflow.execution.evolve import evolve
+from agentflow.execution.messages import Stamp
+from agentflow.execution.program import Attentive, Program
+from agentflow.execution.state import ExecutionState, Status, key_of
+from planners.expressions.expression import Trace
+from planners.kinds import compile_workflow
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """`version` is that of the event which made the program look."""
+
+    version: int
+    at_ms: int
+    trace: Trace
+
+
+def evaluations(definition: str, events: Iterable[Event]) -> Iterator[Evaluation]:
+    """All of an execution, from its events from the first on."""
+    told: list[Trace] = []
+    program = compile_workflow(definition, watch=told.append).program
+    state = ExecutionState()
+    for event in events:
+        before, state = state, evolve(state, event)
+        with suppress(ValueNeeded):  # told as such: what stands behind a claim is not fetched for a look back
+            _ask_again(program, before, state, event)
+        yield from (Evaluation(state.version, event.at_ms, trace) for trace in told)
+        told.clear()
+
+
+def _ask_again(program: Program, before: ExecutionState, state: ExecutionState, event: Event) -> None:
+    view = Draft(state, program, Stamp(event.at_ms)).view
+    if state.status is Status.RUNNING and before.status in (Status.NEW, Status.QUEUED):
+        program.begin(view())
+    for answered in _heard(before, event):
+        program.advance(view(), outcome_of(answered))
+    looks = isinstance(event, happened.VarsUpdated | happened.ExecutionResumed) and state.status is Status.RUNNING
+    if looks and isinstance(program, Attentive):
+        program.noticed(view())
+
+
+def _heard(before: ExecutionState, event: Event) -> Iterator[Answered]:
+    """What the program was told when this happened; in a pause nothing, and afterwards all that was held."""
+    if isinstance(event, happened.ExecutionResumed):
+        yield from before.held.values()
+    if before.status is not Status.RUNNING:
+        return
+    match event:
+        case happened.StepSucceeded():
+            name = before.in_flight[event.path].name
+            yield Answered("step", key_of(event.path), event.path, name, event.output)
+        case happened.StepFailed() if event.retry_at_ms is None:
+            name = before.in_flight[event.path].name
+            yield Answered("step", key_of(event.path), event.path, name, fault=event.fault)
+        case happened.TimerFired():
+            yield Answered("timer", event.key)
+        case happened.SignalReceived() if event.key is not None:
+            yield Answered("signal", event.key, value=event.payload)
+        case happened.SignalTaken():
+            payload = next((one.payload for one in before.kept if one.id == event.id), None)
+            yield Answered("signal", event.key, value=payload)
+        case happened.ChildEnded():
+            yield Answered("child", key_of(event.path), event.path, "", event.output, event.fault)
+        case happened.TaskAnswered():
+            yield Answered("task", key_of(event.path), event.path, value=event.answer)
