@@ -52,12 +52,23 @@ def judged(text: bytes) -> Verdict:
         raise _speechless(judging) from None
 
 
-def drawn(text: bytes, form: Literal["mermaid", "json"]) -> str | None:
-    """The plan of a definition; None where it has problems."""
+def drawn(text: bytes, form: Literal["mermaid", "json", "groot"]) -> str | None:
+    """The plan of a definition; None where it has problems, or cannot be drawn that way."""
     drawing = _asked(text, "--graph", form)
     if drawing.returncode not in (0, 2):
         raise _speechless(drawing)
     return drawing.stdout.decode() if drawing.returncode == 0 else None
+
+
+def from_groot(text: bytes, name: str | None, version: str | None) -> str | list[Problem]:
+    """The definition of a tree that Groot has saved, or what is wrong with that."""
+    reading = _asked(text, "--from-groot", *([] if name is None else [name, *([] if version is None else [version])]))
+    if reading.returncode == 0:
+        return reading.stdout.decode()
+    try:
+        return msgspec.json.decode(reading.stdout, type=list[Problem])
+    except msgspec.DecodeError:
+        raise _speechless(reading) from None
 
 
 def print_problems(file: str, problems: list[Problem]) -> None:

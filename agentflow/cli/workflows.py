@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agentflow.cli.output import JsonFlag, print_json, print_table, stderr, stdout
-from agentflow.errors import Invalid
+from agentflow.errors import Invalid, Problem
 from agentflow.process_exit import ExitCode
 
 app = typer.Typer(no_args_is_help=True, help="Register workflows and look at them.")
@@ -118,6 +118,7 @@ def show(
 class Form(StrEnum):
     MERMAID = "mermaid"
     JSON = "json"
+    GROOT = "groot"
 
 
 @app.command()
@@ -132,6 +133,7 @@ def graph(
     Examples:
       af workflow graph workflow.yaml
       af workflow graph support@1.0.0 --format json
+      af workflow graph tree.yaml --format groot > tree.xml
     """
     from agentflow.cli.planning import drawn, judged, print_problems
     from agentflow.cli.services import require
@@ -140,9 +142,33 @@ def graph(
     text = _text_of(target)
     plan = drawn(text, "json" if json else form.value)
     if plan is None:
-        print_problems(target, judged(text).problems)
+        not_a_tree = Problem("Groot knows behaviour trees only.", "Draw a machine with `--format mermaid`.")
+        print_problems(target, judged(text).problems or [not_a_tree])
         raise typer.Exit(ExitCode.REJECTED)
     sys.stdout.write(plan)
+
+
+@app.command("import")
+def import_groot(
+    file: Annotated[str, typer.Argument(help="XML that Groot has saved, or - for stdin.", show_default=False)],
+    name: Annotated[str | None, typer.Option("--name", help="What the workflow is called.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Its version; only with a name.")] = None,
+) -> None:
+    """Print the definition of a behaviour tree that was drawn with Groot (BehaviorTree.CPP 4).
+
+    \b
+    Examples:
+      af workflow import patrol.xml --name patrol > patrol.json
+    """
+    from agentflow.cli.planning import from_groot, print_problems
+    from agentflow.cli.services import require
+
+    require("Reading a tree", "server", "planners", "cel_expr_python")
+    made = from_groot(_text_of(file), name, version)
+    if isinstance(made, list):
+        print_problems(file, made)
+        raise typer.Exit(ExitCode.REJECTED)
+    sys.stdout.write(made)
 
 
 def _text_of(target: str) -> bytes:
