@@ -42,7 +42,7 @@ MACHINE = (
 
 @pytest.fixture
 async def api(platform):
-    async with Client(platform.api_url) as client:
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
         await client.push_workflow(TREE)
         await client.push_workflow(MACHINE)
         yield client
@@ -99,7 +99,7 @@ async def test_an_operator_sees_all_of_it_in_a_terminal(api, platform):
     execution = (await api.execute("looked-at-tree", {})).execution_id
 
     def af(*words: str) -> str:
-        environment = {**inherited_environment(), "AF_API_URL": platform.api_url}
+        environment = {**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
         said = subprocess.run(
             [str(AF), "executions", *words], env=environment, capture_output=True, text=True, check=True
         )  # fmt: skip

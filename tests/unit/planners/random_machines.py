@@ -174,7 +174,8 @@ class Day(Machine):
                     del self.open["step", command.path]
                 case c.CancelChild() | c.CloseTask():
                     del self.open["other", command.path]
-        self.past.append(message)
+        if decision.events:  # a request that had nothing to change is not remembered, and may count when it comes again
+            self.past.append(message)
         return decision
 
     def live(self) -> "Day":
