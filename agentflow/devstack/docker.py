@@ -57,6 +57,7 @@ def _settings(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     settings = directory / "daemon.json"
     gvisor = shutil.which("runsc")
-    runtimes = {} if gvisor is None else {"runsc": {"path": gvisor, "runtimeArgs": ["--network=none"]}}
+    flags = {"runsc": ["--network=none"], "runsc-egress": ["--network=none", "--host-uds=open"]}
+    runtimes = {} if gvisor is None else {name: {"path": gvisor, "runtimeArgs": args} for name, args in flags.items()}
     settings.write_bytes(msgspec.json.encode({"runtimes": runtimes}))
     return settings

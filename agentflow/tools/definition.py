@@ -19,7 +19,7 @@ Backend = Literal["process", "docker", "gvisor", "wasm"]
 _TIMEOUT_MS = 30_000
 _MEMORY_MB_MIN, _MEMORY_MB_MAX = 64, 64 * 1024  # an interpreter needs the lower to start at all
 _CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*@sha256:[0-9a-f]{64}")
+_IMAGE = re.compile(r"([a-z0-9][a-z0-9._/:-]*@)?sha256:[0-9a-f]{64}")
 _SECRET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _URL = re.compile(r"https?://[^\s/@]+(/\S*)?")
@@ -58,7 +58,9 @@ class RunCommand(_Part):
 
 class RunContainer(_Part):
     type: Literal["container"]
-    image: Annotated[str, _matching(_IMAGE, "an image with its digest", "Write `name@sha256:` and 64 hex digits.")]
+    image: Annotated[
+        str, _matching(_IMAGE, "an image with its digest", "Write `name@sha256:` and 64 hex digits, or an image's id.")
+    ]
     argv: tuple[str, ...] = Field(default=(), strict=False, max_length=128)
 
 

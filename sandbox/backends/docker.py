@@ -10,7 +10,7 @@ import contextlib
 import re
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
 import docker
@@ -36,6 +36,7 @@ LABEL = "agentflow.sandbox"
 _DIGEST = re.compile(r"(.+@)?sha256:[0-9a-f]{64}")
 _HEADER = struct.Struct(">BxxxL")  # how Docker tells stdout from stderr on one connection
 _STDOUT = 1
+_OUTWARD = "-egress"  # what the name of the runtime ends with that lets a call reach its socket
 _READY = b"ready\n"
 _ANSWER_S = 20.0
 _SPARE = (32 * MIB, 4)  # memory and processes of what fences the tool
@@ -83,7 +84,7 @@ async def open_docker_sandbox(options: DockerOptions) -> "DockerSandbox":
             raise SandboxUnavailable(
                 name, f"the daemon has no image {options.image}", hint="Pull or import it, then set AF_SANDBOX_IMAGE."
             ) from None
-    sandbox = DockerSandbox(client, options)
+    sandbox = DockerSandbox(client, options, runtimes=info.get("Runtimes", {}))
     await sandbox.sweep()
     return sandbox
 
@@ -96,12 +97,17 @@ class DockerSandbox:
         client: docker.APIClient,
         options: DockerOptions,
         *,
+        runtimes: Collection[str] = (),
         loosened: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """`loosened` may take back parts of the hardening: for tests that show what each part is for."""
+        """`runtimes` are what the daemon knows.
+
+        `loosened` may take back parts of the hardening: for tests that show what each part is for.
+        """
         self.backend = "docker" if options.runtime is None else "gvisor"
         self._client = client
         self._options = options
+        self._runtimes = runtimes
         self._loosened = loosened
         self._pool = Pool(self._start, idle_max=options.idle_max)
         # Docker's own filter lets a process trace another of its user; ours, behind it, does not. gVisor has no need.
@@ -161,6 +167,19 @@ class DockerSandbox:
             outward=layout.OUTWARD_INSIDE if profile.egress and call.egress is not None else None,
         )
 
+    def _runtime(self, outward: bool) -> str | None:
+        """gVisor opens sockets of the host only where its runtime says so, and only calls with a way out get that."""
+        runtime = self._options.runtime
+        if runtime is None or not outward:
+            return runtime
+        if f"{runtime}{_OUTWARD}" not in self._runtimes:
+            raise SandboxUnavailable(
+                self.backend,
+                f"the Docker daemon knows no runtime `{runtime}{_OUTWARD}`, which tools with a granted host need",
+                hint=f"Add it to the daemon's `runtimes`: {runtime} with the argument --host-uds=open.",
+            )
+        return f"{runtime}{_OUTWARD}"
+
     async def _start(self, place: Berth, early: bool) -> "_Contained":
         call, profile = place.call, place.profile
         user = user_of(call.tenant)
@@ -174,7 +193,7 @@ class DockerSandbox:
             mounts.append(layout.Mount(layout.CHILD, layout.CHILD_INSIDE))
             program = ["python3", "-I", "-B", layout.CHILD_INSIDE, *(["wait"] if early else [])]
             image, command, own = self._options.image, program, False
-        config = hardening(profile, mounts, user=user, runtime=self._options.runtime)
+        config = hardening(profile, mounts, user=user, runtime=self._runtime(door is not None))
         if self._loosened is not None:
             self._loosened(config)
         identity = config.pop("User", f"{user}:{user}")

@@ -209,6 +209,7 @@ class ProcessSandbox:
             if wrapped
             else {"AGENTFLOW_EGRESS": egress, "AGENTFLOW_WORKSPACE": workspace},
             path=call.path,
+            readable=(layout.DOOR,) if wrapped and egress else (),
             writable=(*(layout.TEMPORARY if wrapped else ()), *(() if workspace is None else (workspace,))),
             bounds=bounds,
             user=user_of(call.tenant),

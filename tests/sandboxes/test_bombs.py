@@ -144,8 +144,6 @@ async def test_the_only_way_out_is_the_socket_of_the_egress_proxy(name, opened, 
 
     async with opened(name) as sandbox:
         granted = profile_for(sandbox, folder, permissions=("network.http:example.com",))
-        if name == "gvisor_docker":
-            pytest.skip("Docker gives runsc its flags for all containers, and sockets of the host are not among them")
         async with await asyncio.start_unix_server(proxy, tmp_path / "proxy.sock"):
             for _ in range(2):  # cold, then warm
                 call = call_of("goes:out", folder, egress=str(tmp_path / "proxy.sock"))
@@ -161,7 +159,7 @@ async def test_the_only_way_out_is_the_socket_of_the_egress_proxy(name, opened, 
     assert "KeyError" in denied.fault.message
 
 
-@pytest.mark.parametrize("name", ["bubblewrap", "docker", "gvisor"])
+@pytest.mark.parametrize("name", ["bubblewrap", "docker", "gvisor", "gvisor_docker"])
 async def test_a_program_that_knows_nothing_of_the_socket_is_led_to_it(name, opened, folder, tmp_path):
     """A plain connection to a granted name, with no proxy variable set: the proxy hears its bytes."""
     (folder / "goes.py").write_text(

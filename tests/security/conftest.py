@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = ("allowed.test", "other.test", "secret.test", "unlisted.test")
 
 
-def make_certificates(folder: Path) -> None:
+def make_certificates(folder: Path, named: tuple[str, ...] = NAMES) -> None:
     """An authority that only this test trusts, and one certificate for all its names."""
     now = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -41,8 +41,8 @@ def make_certificates(folder: Path) -> None:
     (folder / "ca.pem").write_bytes(
         certificate(issuer, authority_key.public_key(), x509.BasicConstraints(ca=True, path_length=0))
     )
-    names = x509.SubjectAlternativeName([x509.DNSName(name) for name in NAMES])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAMES[0])])
+    names = x509.SubjectAlternativeName([x509.DNSName(name) for name in named])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, named[0])])
     (folder / "server.pem").write_bytes(pem + certificate(subject, key.public_key(), names))
 
 
