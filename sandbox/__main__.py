@@ -1,7 +1,9 @@
-"""`python -m sandbox [--json] [--docker-host URL] [--image DIGEST] [BACKEND ...]`: try the sandboxes of this machine.
+"""`python -m sandbox [--json] [--docker-host URL] [--image DIGEST] [--tool-image DIGEST] [BACKEND ...]`: try them all.
 
 For callers that may not import sandboxes, such as `af doctor`. Each backend is opened as a worker would and runs a tool
-that tries to get out; nothing is believed that was not tried. Exit code 0: all that were named stand; 2: not.
+that tries to get out, one that resolves a granted name, and two that hand a workspace on by way of an archive; images
+of tools are started under each runtime. Nothing is believed that was not tried.
+Exit code 0: all that were named stand; 2: not.
 """
 
 import argparse
@@ -10,24 +12,29 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
 import wasmtime
 
 from agentflow.errors import AgentFlowError
+from agentflow.ids import ExecutionId
 from sandbox import versions
 from sandbox.backends.daemon import DockerOptions
 from sandbox.policy import ToolNeeds, compile_profile
 from sandbox.runner import BACKENDS, Sandbox, open_sandbox
-from sandbox.tool_call import ToolCall, WasmModule
+from sandbox.tool_call import Container, ToolCall, WasmModule
+from sandbox.workspace import digest, pack, unpack
 
 _VERSION = {
     "process": ("bubblewrap", ["bwrap", "--version"]),
     "docker": ("runc", ["runc", "--version"]),
     "gvisor": ("runsc", ["runsc", "--version"]),
 }
+_HOLDS = "holds"
 _ECHO = """(module (memory (export "memory") 1) (func (export "alloc") (param i32) (result i32) (i32.const 1024))
   (func (export "run") (param i32 i32) (result i64)
     (i64.or (i64.shl (i64.extend_i32_u (local.get 0)) (i64.const 32)) (i64.extend_i32_u (local.get 1)))))"""
@@ -43,14 +50,20 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str = ""
     hint: str = ""
     warnings: tuple[str, ...] = ()
+    proofs: dict[str, str] = {}  # what else was tried → `holds`, or what went wrong
 
 
-async def examine(backend: str, docker: DockerOptions) -> Finding:
+async def examine(backend: str, docker: DockerOptions, images: Sequence[str] = ()) -> Finding:
     warnings = tuple(_warnings(backend))
     try:
-        sandbox = await open_sandbox(backend, docker=docker)
+        sandbox = await open_sandbox(backend, docker=msgspec.structs.replace(docker, idle_max=0))
+        if hasattr(sandbox, "keep_none_warm"):
+            sandbox.keep_none_warm()
         try:
-            return await _tried(sandbox, warnings)
+            found = await _tried(sandbox, warnings)
+            if not found.stands or backend == "wasm":  # modules have no names to resolve, and no shell to look around
+                return found
+            return msgspec.structs.replace(found, proofs=await _proved(sandbox, images))
         finally:
             await sandbox.close()
     except AgentFlowError as error:
@@ -67,7 +80,7 @@ async def _tried(sandbox: Sandbox, warnings: tuple[str, ...]) -> Finding:
         program: str | WasmModule = "proof:prove"
         if sandbox.backend == "wasm":
             program = WasmModule(str(tools / "echo.wasm"))
-        call = ToolCall(program, (str(tools),), given, "exec_proof", "proof", 1, "proof")  # type: ignore[arg-type]
+        call = ToolCall(program, (str(tools),), given, ExecutionId("exec_proof"), "proof", 1, "proof")
         async with server:
             outcome = await sandbox.run(call, profile)
     reached = tuple(name for name, got in outcome.output.items() if got is True) if outcome.output else ()
@@ -82,6 +95,82 @@ async def _tried(sandbox: Sandbox, warnings: tuple[str, ...]) -> Finding:
         reason=fault,
         warnings=warnings,
     )
+
+
+async def _proved(sandbox: Sandbox, images: Sequence[str]) -> dict[str, str]:
+    with tempfile.TemporaryDirectory(prefix="agentflow-proof-") as scratch:
+        tools, _ = await asyncio.to_thread(_bait, Path(scratch), 0)
+        proofs = {"names": await _names(sandbox, Path(scratch), tools)}
+        proofs["checkpoint"] = await _checkpoint(sandbox, Path(scratch), tools)
+        if sandbox.backend in ("docker", "gvisor"):
+            for image in images:
+                proofs[image] = await _started(sandbox, tools, image)
+    return proofs
+
+
+async def _names(sandbox: Sandbox, scratch: Path, tools: Path) -> str:
+    """A granted name leads to the egress proxy, for a program that knows of none."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"heard " + await reader.readline())
+        writer.close()
+
+    socket = str(scratch / "proxy.sock")
+    async with await asyncio.start_unix_server(answer, socket):
+        granted = ("network.http:example.com",)
+        return await _holds(
+            sandbox, tools, "proof:reach_out", {"host": "example.com"}, "heard hello", granted, egress=socket
+        )
+
+
+async def _checkpoint(sandbox: Sandbox, scratch: Path, tools: Path) -> str:
+    """What one sandbox leaves is packed, unpacked elsewhere, and found by another: so a workspace survives a worker."""
+    first, second = scratch / "first", scratch / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    granted = ("fs.workspace",)
+    said = await _holds(sandbox, tools, "proof:leave", {"mark": "1"}, "", granted, workspace=str(first))
+    if said != _HOLDS:
+        return said
+    with tempfile.TemporaryFile() as archive:
+        pack(str(first), archive)
+        archive.seek(0)
+        unpack(archive, str(second))
+    if digest(str(first)) != digest(str(second)):
+        return "what came back is not what was kept"
+    return await _holds(sandbox, tools, "proof:leave", {"mark": "2"}, "1", granted, workspace=str(second))
+
+
+async def _started(sandbox: Sandbox, tools: Path, image: str) -> str:
+    """An image's own command under this runtime, with an empty input: a system call it lacks ends it."""
+    needs = ToolNeeds("proof", timeout_s=20)
+    profile = compile_profile(needs, backend=sandbox.backend, isolation=sandbox.isolation, folder=str(tools))
+    call = ToolCall(Container(image), (), {}, ExecutionId("exec_proof"), "proof", 1, "proof")
+    try:
+        outcome = await sandbox.run(call, profile)
+    except AgentFlowError as error:
+        return error.message
+    if outcome.fault is None:
+        return _HOLDS
+    return f"{outcome.fault.code}: {outcome.fault.message} {outcome.logs[-500:]}".strip()
+
+
+async def _holds(
+    sandbox: Sandbox,
+    tools: Path,
+    program: str,
+    given: dict[str, Any],
+    expected: str,
+    permissions: tuple[str, ...],
+    **ways: str,
+) -> str:
+    needs = ToolNeeds("proof", timeout_s=20, permissions=permissions)
+    profile = compile_profile(needs, backend=sandbox.backend, isolation=sandbox.isolation, folder=str(tools))
+    call = ToolCall(program, (str(tools),), given, ExecutionId("exec_proof"), "proof", 1, "proof", **ways)
+    outcome = await sandbox.run(call, profile)
+    if outcome.fault is not None:
+        return outcome.fault.message
+    return _HOLDS if outcome.output == expected else f"{outcome.output!r} came back"
 
 
 def _bait(scratch: Path, port: int) -> tuple[Path, dict[str, Any]]:
@@ -113,18 +202,24 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--docker-host", default=DockerOptions().host)
     parser.add_argument("--image", default="")
+    parser.add_argument(
+        "--tool-image", action="append", default=[], help="an image of a tool, by digest; may be repeated"
+    )
     options = parser.parse_args()
     docker = DockerOptions(options.docker_host, options.image)
 
     async def all_of_them() -> list[Finding]:
-        return [await examine(name, docker) for name in options.backends or BACKENDS]
+        return [await examine(name, docker, options.tool_image) for name in options.backends or BACKENDS]
 
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is the answer
     findings = asyncio.run(all_of_them())
     if options.json:
         sys.stdout.write(msgspec.json.encode(findings).decode() + "\n")
     else:
         for found in findings:
-            sys.stdout.write(f"{found.backend}: {'stands' if found.stands else found.reason} {found.isolation}\n")
+            proofs = "".join(f", {name}: {said}" for name, said in found.proofs.items())
+            state = "stands" if found.stands else found.reason
+            sys.stdout.write(f"{found.backend}: {state} {found.isolation}{proofs}\n")
     return 0 if all(found.stands for found in findings) else 2
 
 

@@ -18,6 +18,22 @@ def prove(input: dict[str, Any]) -> dict[str, bool]:
     }
 
 
+def reach_out(input: dict[str, Any]) -> str:
+    """A name that was granted, by a program that knows of no proxy: what is heard there."""
+    with socket.create_connection((input["host"], 80), timeout=10) as connection:
+        connection.sendall(b"hello\n")
+        return connection.makefile().readline().strip()
+
+
+def leave(input: dict[str, Any]) -> str:
+    """Something in the workspace, for another sandbox to find."""
+    with open(os.environ["AGENTFLOW_WORKSPACE"] + "/left", "a+") as file:  # noqa: PTH123, TID251
+        file.seek(0)
+        before = file.read()
+        file.write(input["mark"])
+    return before
+
+
 def _reads(path: str) -> bool:
     """By opening it: Landlock is not asked when a program only asks whether it might."""
     try:

@@ -5,6 +5,7 @@ The sandboxes are tried in a process of their own: the CLI belongs to the kernel
 
 import subprocess
 import sys
+from typing import Annotated
 
 import msgspec
 import typer
@@ -14,6 +15,7 @@ from agentflow.errors import Bug
 from agentflow.process_exit import ExitCode
 
 _TRIED_WITHIN_S = 180.0
+_PROOFS = {"names": "a granted name leads to the proxy", "checkpoint": "a workspace is kept and brought back"}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -28,14 +30,23 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str = ""
     hint: str = ""
     warnings: tuple[str, ...] = ()
+    proofs: dict[str, str] = {}
 
 
-def doctor(json: JsonFlag = False) -> None:
-    """Try every sandbox of this machine. Exits with 2 if the one that AF_SANDBOX names does not stand.
+def doctor(
+    image: Annotated[
+        list[str] | None, typer.Option(help="An image of a tool, by digest, to start under each runtime.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Try every sandbox of this machine: its fences, granted names, a workspace that is kept and brought back.
+
+    Exits with 2 if the one that AF_SANDBOX names does not stand.
 
     \b
     Examples:
       af doctor
+      af doctor --image registry.example.com/tool@sha256:…
       AF_SANDBOX=gvisor af doctor --json
     """
     from agentflow.cli.services import require
@@ -43,7 +54,8 @@ def doctor(json: JsonFlag = False) -> None:
 
     require("Trying the sandboxes", "worker", "sandbox", "docker", "wasmtime")
     settings = load_settings()
-    findings = examine("--docker-host", settings.docker_host, "--image", settings.sandbox_image)
+    images = [part for each in image or () for part in ("--tool-image", each)]
+    findings = examine("--docker-host", settings.docker_host, "--image", settings.sandbox_image, *images)
     if json:
         print_json(findings)
     else:
@@ -80,5 +92,7 @@ def _print(findings: list[Finding], chosen: str) -> None:
             notes.print(f"{found.backend}: {found.hint}")
         for reached in found.reached:
             notes.print(f"{found.backend}: a tool inside reaches {reached}")
+        for name, said in found.proofs.items():
+            notes.print(f"{found.backend}: {_PROOFS.get(name, name)}: {said}")
         for warning in found.warnings:
             notes.print(f"{found.backend}: {warning}")

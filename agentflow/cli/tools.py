@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from agentflow.cli.output import JsonFlag, print_json, print_table, print_value, stderr, stdout
 from agentflow.cli.workflows import definition_text
 from agentflow.errors import Invalid, Rejected
+
+_FAMILIES = ("network", "fs", "db", "k8s", "wasi", "secret")  # what a permission begins with; anything else is a host
 
 app = typer.Typer(no_args_is_help=True, help="Register tools, look at them, try them out.")
 
@@ -23,6 +26,23 @@ class ToolFailed(Rejected):
             f"{tool} failed with {code}: {message}",
             hint="Its log is printed above; `--network` lets it reach the hosts it is granted.",
         )
+
+
+class BuiltinIsGranted(Rejected):
+    code = "AF1440"
+
+    def __init__(self, tool: str, permission: str) -> None:
+        super().__init__(
+            f"{tool} is built in: what it may reach is granted where it is hosted.",
+            hint=f"Add `{permission}` to `permissions` of `{tool}: {{type: builtin}}` in the worker's agents file.",
+        )
+
+
+class FileIsThere(Rejected):
+    code = "AF1441"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is there already.", hint="Name the file to write with --to; that one is replaced.")
 
 
 @app.command()
@@ -125,6 +145,54 @@ async def _show(ref: str, json: bool) -> None:
     console.print(f"type     {tool.type}\neffect   {tool.effect}\ndigest   {tool.digest}")
     console.print(f"needs    {', '.join(tool.permissions) or 'nothing'}\n")
     print_value(tool.definition["spec"])
+
+
+@app.command()
+def allow(
+    ref: Annotated[str, typer.Argument(help="A registered tool: a name, name@1 or name@1.2.0.", show_default=False)],
+    permission: Annotated[
+        str, typer.Argument(help="A host, or a permission as a refusal names it.", show_default=False)
+    ],
+    to: Annotated[Path | None, typer.Option(help="The file to write.", show_default="NAME-VERSION.yaml")] = None,
+) -> None:
+    """Write the next version of a tool with one permission more, for review. Nothing changes until it is pushed.
+
+    \b
+    Examples:
+      af tool allow crm.lookup api.example.com
+      af tool allow crm.lookup network.http:pypi.org --to tools/crm-lookup.yaml
+    """
+    asyncio.run(_allow(ref, permission, to))
+
+
+async def _allow(ref: str, permission: str, to: Path | None) -> None:
+    from agentflow.cli.connection import control_plane
+
+    async with control_plane() as api:
+        tool = await api.tool(ref)
+    family = permission.partition(".")[0]
+    wanted = permission if family in _FAMILIES else f"network.http:{permission}"
+    if tool.builtin:
+        raise BuiltinIsGranted(tool.name, wanted)
+    if wanted in tool.permissions:
+        stdout().print(f"{tool.name} {tool.version} asks for `{wanted}` already; see `registered_tools` of the worker.")
+        return
+    definition, version = with_permission(tool.definition, wanted)
+    path = to or Path(f"{tool.name}-{version}.yaml")
+    if path.exists() and to is None:
+        raise FileIsThere(path)
+    path.write_text(yaml.safe_dump(definition, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    stdout().print(f"wrote {path}: {tool.name} {tool.version} → {version}\n+ {wanted}")
+    stdout().print(f"Have it reviewed, then: af tool push {path}", style="dim")
+
+
+def with_permission(definition: dict[str, Any], permission: str) -> tuple[dict[str, Any], str]:
+    """The definition's next minor version, which asks for one thing more and is otherwise the same."""
+    major, minor, _ = definition["metadata"]["version"].partition("-")[0].partition("+")[0].split(".")
+    version = f"{major}.{int(minor) + 1}.0"
+    spec = definition["spec"]
+    asked = {**spec, "permissions": [*spec.get("permissions", []), permission]}
+    return {**definition, "metadata": {**definition["metadata"], "version": version}, "spec": asked}, version
 
 
 @app.command("test")

@@ -128,8 +128,8 @@ def judge_name(host: str, port: int, grants: Sequence[Grant], *, tool: str) -> G
     raise Refused(
         "not_granted",
         f"Tool {tool!r} has no grant for {host}:{port}.",
-        f"If it should have one, add `{line}` to `permissions` of the tool {tool!r} "
-        "(its definition, then `af tool push FILE`; or its entry in the agents file) and have the change reviewed.",
+        f"If it should have one: `af tool allow {tool} {line}` writes the change for review, then `af tool push FILE` "
+        f"(built in, or of the agents file: add `{line}` to its `permissions` there).",
     )
 
 

@@ -132,3 +132,25 @@ async def test_an_unregistered_tool_is_told_as_a_warning(http):
     answer = (await push(http, "workflows", text)).json()
 
     assert "a worker must host it" in answer["warnings"][0]["message"]
+
+
+async def test_a_denial_leads_to_a_change_that_can_be_reviewed_and_pushed(platform, tmp_path):
+    env = {"AF_API_URL": platform.api_url}
+    file = tmp_path / "fetch.yaml"
+    file.write_text(TOOL.replace("VERSION", "1.4.2").replace("team.echo", "team.fetch"))
+    af("tool", "push", file, cwd=tmp_path, **env)
+
+    written = af("tool", "allow", "team.fetch", "network.http:pypi.org", cwd=tmp_path, **env)
+
+    assert "team.fetch 1.4.2 → 1.5.0\n+ network.http:pypi.org" in written.stdout, written.stderr
+    listed = json.loads(af("tool", "show", "team.fetch", "--json", cwd=tmp_path, **env).stdout)
+    assert listed["permissions"] == [], "nothing changes before it is pushed"
+    again = af("tool", "allow", "team.fetch", "pypi.org", cwd=tmp_path, **env)
+    assert "AF1441" in again.stderr
+    assert af("tool", "push", tmp_path / "team.fetch-1.5.0.yaml", cwd=tmp_path, **env).returncode == 0
+    listed = json.loads(af("tool", "show", "team.fetch", "--json", cwd=tmp_path, **env).stdout)
+    assert (listed["version"], listed["permissions"]) == ("1.5.0", ["network.http:pypi.org"])
+    assert "already" in af("tool", "allow", "team.fetch", "pypi.org", cwd=tmp_path, **env).stdout
+    builtin = af("tool", "allow", "http.request", "pypi.org", cwd=tmp_path, **env)
+    assert "AF1440" in builtin.stderr
+    assert "`network.http:pypi.org`" in builtin.stderr
