@@ -38,6 +38,7 @@ _HEADER = struct.Struct(">BxxxL")  # how Docker tells stdout from stderr on one 
 _STDOUT = 1
 _OUTWARD = "-egress"  # what the name of the runtime ends with that lets a call reach its socket
 _READY = b"ready\n"
+_ATTACHED = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
 _ANSWER_S = 20.0
 _SPARE = (32 * MIB, 4)  # memory and processes of what fences the tool
 _SPARE_OF_GVISOR = (160 * MIB, 512)  # its kernel is a process with threads, counted with the tool's
@@ -199,45 +200,83 @@ class DockerSandbox:
         identity = config.pop("User", f"{user}:{user}")
         environment = config.pop("Env", {**profile.environment, **layout.given(call, profile)} if own else {})
 
-        def start() -> tuple[str, Any]:
-            made = self._client.create_container(
-                image,
-                command,
-                hostname="sandbox",
-                user=identity,
-                environment=environment,
-                stdin_open=True,
-                labels={LABEL: "1"},
-                working_dir=layout.WORK,
-                entrypoint=None if own else [],
-                host_config=config,
-                network_disabled=config["NetworkMode"] == "none",
-            )
-            wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        leads = own and door is not None and self._options.runtime is None and bool(self._options.image)
+
+        def start() -> tuple[list[str], Any]:
+            made: list[str] = []
             try:
-                attached = self._client.attach_socket(made["Id"], params=wanted)
-                self._client.start(made["Id"])
+                if leads:
+                    made.append(self._start_leader(profile, mounts, user))
+                    config["NetworkMode"] = f"container:{made[0]}"
+                    config.pop("Sysctls", None)  # they are the leader's now, whose network this is
+                shared = config["NetworkMode"].startswith("container:")
+                made.insert(
+                    0,
+                    self._client.create_container(
+                        image,
+                        command,
+                        hostname=None if shared else "sandbox",
+                        user=identity,
+                        environment=environment,
+                        stdin_open=True,
+                        labels={LABEL: "1"},
+                        working_dir=layout.WORK,
+                        entrypoint=None if own else [],
+                        host_config=config,
+                        network_disabled=config["NetworkMode"] == "none",
+                    )["Id"],
+                )
+                attached = self._client.attach_socket(made[0], params=_ATTACHED)
+                self._client.start(made[0])
             except Exception:
-                with contextlib.suppress(docker.errors.DockerException):
-                    self._client.remove_container(made["Id"], force=True, v=True)
+                for container in made:
+                    with contextlib.suppress(docker.errors.DockerException):
+                        self._client.remove_container(container, force=True, v=True)
                 raise
-            return made["Id"], attached
+            return made, attached
 
         starting = asyncio.ensure_future(asyncio.to_thread(start))
         try:
-            container, attached = await asyncio.shield(starting)
+            containers, attached = await asyncio.shield(starting)
         except docker.errors.DockerException as error:
             if door is not None:
                 await door.close()
             raise SandboxUnavailable(self.backend, str(error), hint="See the daemon's log.") from None
         except asyncio.CancelledError:
             # A thread cannot be stopped: whoever cancels waits until what it started is gone again.
-            container, attached = await starting
-            unwanted = _Contained(self._client, container, attached, door=door, own=own)
+            containers, attached = await starting
+            unwanted = _Contained(self._client, containers, attached, door=door, own=own)
             await unwanted.end()
             await unwanted.discard()
             raise
-        return _Contained(self._client, container, attached, door=door, own=own)
+        return _Contained(self._client, containers, attached, door=door, own=own)
+
+    def _start_leader(self, profile: ExecProfile, mounts: list[layout.Mount], user: int) -> str:
+        """A container of ours whose empty network an image of somebody else's joins: it leads to the socket."""
+        outward = [mount for mount in mounts if mount.target in (layout.DOOR, layout.OUTWARD_INSIDE)]
+        made: str = self._client.create_container(
+            self._options.image,
+            ["python3", "-I", "-B", layout.OUTWARD_INSIDE, layout.EGRESS],
+            user=f"{user}:{user}",
+            labels={LABEL: "1"},
+            entrypoint=[],
+            host_config=hardening(profile, outward, user=user),
+            network_disabled=True,
+        )["Id"]
+        try:
+            attached = self._client.attach_socket(made, params=_ATTACHED)
+            listening: socket.socket = getattr(attached, "_sock", attached)
+            listening.settimeout(_ANSWER_S)
+            self._client.start(made)
+            heard = b""
+            while _READY not in heard and (part := listening.recv(64)):  # or its end: then the socket is still there
+                heard += part
+            for end in (attached, listening):
+                end.close()
+        except Exception:
+            self._client.remove_container(made, force=True, v=True)
+            raise
+        return made
 
 
 def hardening(
@@ -281,10 +320,12 @@ class _Contained:
     layers = LAYERS
 
     def __init__(
-        self, client: docker.APIClient, container: str, attached: Any, *, door: Door | None, own: bool
+        self, client: docker.APIClient, containers: list[str], attached: Any, *, door: Door | None, own: bool
     ) -> None:
+        """The first of `containers` is the tool's; another one only leads it to its door."""
         self._client = client
-        self._container = container
+        self._container = containers[0]
+        self._containers = containers
         self._attached = attached  # keeps the connection from being collected
         self._socket: socket.socket = getattr(attached, "_sock", attached)
         self._socket.setblocking(False)
@@ -332,6 +373,8 @@ class _Contained:
         if not self._over:
             await _quietly(self._client.kill, self._container)
             self._over = True
+        for leader in self._containers[1:]:
+            await _quietly(self._client.kill, leader)
         if self._door is not None:
             await self._door.close()
         for end in (self._attached, self._socket):
@@ -339,7 +382,8 @@ class _Contained:
                 end.close()
 
     async def discard(self) -> None:
-        await _quietly(self._client.remove_container, self._container, force=True, v=True)
+        for container in self._containers:
+            await _quietly(self._client.remove_container, container, force=True, v=True)
 
     def _ended(self) -> dict[str, Any]:
         self._client.wait(self._container, timeout=_ANSWER_S)

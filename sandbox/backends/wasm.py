@@ -2,7 +2,8 @@
 
 A module is either a WASI command (`_start`, JSON on stdin and stdout, needs `wasi.stdio`) or exports `memory`,
 `alloc(bytes) -> at` and `run(at, bytes) -> at << 32 | bytes`, and then needs no grant. WASI functions appear one group
-at a time (`wasi.stdio`, `wasi.clock`, `wasi.random`, files by `fs.*`); sockets, signals and sleeping never. Each call
+at a time (`wasi.stdio`, `wasi.clock`, `wasi.random`, files by `fs.*`); sockets, signals and sleeping never. With a
+granted host there is `agentflow.fetch(at, bytes) -> at << 32 | bytes`: one HTTP request, by the egress proxy. Each call
 gets a new store, thrown away afterwards; a module is compiled once (Cranelift) and shared as code only.
 """
 
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import socket
 import threading
 import time
 from collections import OrderedDict
@@ -25,6 +27,7 @@ from sandbox.backends.exchange import LOG_BYTES_MAX, Judgement, Report, said_too
 from sandbox.backends.inmate import outcome
 from sandbox.backends.layout import WORKSPACE
 from sandbox.backends.unsupported import CannotRunThis
+from sandbox.egress.fetching import fetch
 from sandbox.policy import MIB, ExecProfile, Isolation
 from sandbox.tool_call import SandboxOutcome, ToolCall, WasmModule
 
@@ -37,6 +40,7 @@ _TABLE_ELEMENTS_MAX = 100_000
 _CODES_KEPT = 32
 _NEARLY_FULL = 15 / 16
 _WASI = "wasi_snapshot_preview1"
+_FETCH = ("agentflow", "fetch")
 _STDIO = frozenset(
     [
         "fd_write",
@@ -108,6 +112,13 @@ class _Slot:
     def __init__(self, *, deadlines: bool) -> None:
         self.engine = _engine(deadlines=deadlines)
         self.modules: OrderedDict[str, wasmtime.Module] = OrderedDict()
+        self.talking: socket.socket | None = None  # what its call waits for outside, where no deadline reaches
+
+    def interrupt(self) -> None:
+        self.engine.increment_epoch()
+        if self.talking is not None:
+            with contextlib.suppress(OSError):
+                self.talking.shutdown(socket.SHUT_RDWR)
 
 
 class _Denied(Exception):
@@ -159,11 +170,11 @@ class WasmSandbox:
             async with asyncio.timeout(profile.wall_s):
                 return await asyncio.shield(work)
         except TimeoutError:
-            slot.engine.increment_epoch()
+            slot.interrupt()
             await asyncio.wait([work])
             return took_too_long(profile)
         except asyncio.CancelledError:
-            slot.engine.increment_epoch()
+            slot.interrupt()
             await asyncio.wait([work])
             raise
 
@@ -289,11 +300,19 @@ class _Instance:
 
     def _linker(self, module: wasmtime.Module) -> wasmtime.Linker:
         """Only what was granted is there; anything else of WASI traps when it is used, and nothing else exists."""
-        foreign = sorted({f"{wanted.module}.{wanted.name}" for wanted in module.imports if wanted.module != _WASI})
+        outward = self._profile.egress and self._call.egress is not None
+        own = {(_WASI, wanted.name) for wanted in module.imports} | ({_FETCH} if outward else set())
+        asked = {(wanted.module, wanted.name) for wanted in module.imports}
+        if _FETCH in asked and not outward:
+            raise _Denied("The module asks for agentflow.fetch: grant the tool a host (`network.http:<host>`).")
+        foreign = sorted(f"{wanted[0]}.{wanted[1]}" for wanted in asked - own)
         if foreign:
             raise _Denied(f"The module asks for what no host gives: {', '.join(foreign[:5])}.")
         linker = wasmtime.Linker(self._slot.engine)
-        names = {wanted.name for wanted in module.imports if wanted.name is not None}
+        names = {wanted.name for wanted in module.imports if wanted.module == _WASI and wanted.name is not None}
+        if _FETCH in asked:
+            signature = wasmtime.FuncType([wasmtime.ValType.i32()] * 2, [wasmtime.ValType.i64()])
+            linker.define_func(*_FETCH, signature, self._fetch, access_caller=True)
         granted = names if "imports" in self._without else names & self._granted()
         if granted:
             self._store.set_wasi(self._wasi())
@@ -303,6 +322,30 @@ class _Instance:
                 linker.define(self._store, _WASI, name, everything.get(self._store, _WASI, name))
         linker.define_unknown_imports_as_traps(module)
         return linker
+
+    def _fetch(self, caller: wasmtime.Caller, at: int, length: int) -> int:
+        """The module's one request: read from its memory, made by us through its door, answered into its memory."""
+        memory, alloc = caller.get("memory"), caller.get("alloc")
+        if not isinstance(memory, wasmtime.Memory) or not isinstance(alloc, wasmtime.Func):
+            raise _Denied("The module exports no `memory` and `alloc` to answer into.")
+        assert self._call.egress is not None
+        asked = bytes(memory.read(caller, at, at + min(length, LOG_BYTES_MAX)))
+        answer = msgspec.json.encode(
+            fetch(
+                self._call.egress,
+                asked,
+                timeout_s=self._profile.wall_s,
+                bytes_max=self._profile.output_bytes,
+                opened=self._talk,
+            )
+        )
+        self._slot.talking = None
+        place: int = alloc(caller, len(answer))
+        memory.write(caller, answer, place)
+        return place << 32 | len(answer)
+
+    def _talk(self, connection: socket.socket) -> None:
+        self._slot.talking = connection
 
     def _granted(self) -> frozenset[str]:
         permissions = set(self._profile.permissions)

@@ -210,6 +210,29 @@ async def test_a_container_tool_is_its_images_command_with_json_in_and_out(opene
     assert "exit code 4" in failed.fault.message
 
 
+async def test_an_image_of_somebody_elses_is_led_to_the_proxy_too(opened, image, folder, tmp_path):
+    """It knows nothing of us: the name resolves and the port answers because its network is one of ours."""
+    code = "import socket,json; s=socket.create_connection(('example.com',80),20); s.sendall(b'GET /\\n'); "
+    code += "print(json.dumps(s.makefile().readline()))"
+
+    async def proxy(reader, writer):
+        writer.write(b"heard " + await reader.readline())
+        await writer.drain()
+        writer.close()
+
+    async with opened("docker") as sandbox, await asyncio.start_unix_server(proxy, tmp_path / "proxy.sock"):
+        granted = profile_for(sandbox, folder, permissions=("network.http:example.com",))
+        tool = Container(image, ("/usr/local/bin/python3", "-c", code))
+        outcome = await sandbox.run(call_of(tool, folder, egress=str(tmp_path / "proxy.sock")), granted)
+        await sandbox.warmed()
+        left = sandbox._client.containers(all=True, filters={"label": ["agentflow.sandbox"], "status": ["exited"]})
+        assert left == []
+        alone = await sandbox.run(call_of(tool, folder), profile_for(sandbox, folder))
+
+    assert outcome.output == "heard GET /\n", (outcome.fault, outcome.logs)
+    assert alone.fault is not None
+
+
 async def test_an_image_by_tag_is_refused(opened, image, folder):
     from sandbox.backends.docker import ImageNotPinned
 
