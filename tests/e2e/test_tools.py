@@ -135,7 +135,7 @@ async def test_an_unregistered_tool_is_told_as_a_warning(http):
 
 
 async def test_a_denial_leads_to_a_change_that_can_be_reviewed_and_pushed(platform, tmp_path):
-    env = {"AF_API_URL": platform.api_url}
+    env = {"AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
     file = tmp_path / "fetch.yaml"
     file.write_text(TOOL.replace("VERSION", "1.4.2").replace("team.echo", "team.fetch"))
     af("tool", "push", file, cwd=tmp_path, **env)

@@ -16,7 +16,7 @@ from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.contracts.message import Message
 from agentflow.contracts.tool_records import EgressRecord, ToolCallRecord
-from agentflow.devstack.platform import embedded_platform
+from agentflow.devstack.platform import EmbeddedPlatform, embedded_platform
 from tests.e2e.test_af import af
 from tests.sandboxes.conftest import require
 from tests.security.conftest import make_certificates
@@ -135,8 +135,11 @@ def workflow(tool: str, input) -> str:
     return json.dumps({**head, "metadata": named, "spec": {"planner": "fsm", "fsm": fsm}})
 
 
-async def called(api_url: str, text: str, tool: str, input) -> dict:
-    async with httpx.AsyncClient(base_url=f"{api_url}/api/v1", trust_env=False, timeout=120) as http_client:
+async def called(platform: EmbeddedPlatform, text: str, tool: str, input) -> dict:
+    async with httpx.AsyncClient(
+        base_url=f"{platform.api_url}/api/v1", trust_env=False, timeout=120,
+        headers={"Authorization": f"Bearer {platform.api_key}"},
+    ) as http_client:  # fmt: skip
         pushed = await http_client.post("/tools", content=text, headers={"Content-Type": "application/json"})
         assert pushed.status_code in (200, 201), pushed.text
         made = await http_client.post(
@@ -164,7 +167,7 @@ async def test_a_tool_of_this_kind_is_pushed_called_by_a_workflow_and_recorded(p
     run = {**run, "image": image} if run["type"] == "container" else run
     given = '{"text": "hello"}' if tool == "kind.installed" else {"text": "hello"}
 
-    result = await called(started.api_url, definition(tool, run, **spec), tool, given)
+    result = await called(started, definition(tool, run, **spec), tool, given)
 
     said = "HELLO!" if "pack" in tool else "hello"
     assert (result["status"], result["output"]) == ("completed", {"text": said}), result
@@ -191,7 +194,7 @@ async def test_an_http_call_gets_its_credential_from_the_proxy(platform, sandbox
         sandbox=sandbox,
     )
 
-    result = await called(started.api_url, text, tool, {"text": "hello"})
+    result = await called(started, text, tool, {"text": "hello"})
 
     assert result["status"] == "completed", result
     assert result["output"] == {"text": "hello", "authorization": f"Bearer {SECRET}"}
@@ -215,7 +218,7 @@ async def test_a_client_inside_that_speaks_tls_itself_believes_the_proxy_and_hol
         input={"type": "object"},
     )
 
-    result = await called(started.api_url, text, tool, {"port": port, "needle": SECRET[::-1]})
+    result = await called(started, text, tool, {"port": port, "needle": SECRET[::-1]})
 
     assert result["status"] == "completed", result
     assert json.loads(result["output"]["text"])["authorization"] == f"Bearer {SECRET}"
@@ -224,7 +227,7 @@ async def test_a_client_inside_that_speaks_tls_itself_believes_the_proxy_and_hol
 
 async def test_af_lists_shows_and_tries_what_was_pushed(platform, tmp_path, image):
     started, _ = platform
-    env = {"AF_API_URL": started.api_url}
+    env = {"AF_API_URL": started.api_url, "AF_API_KEY": started.api_key}
     file = tmp_path / "tool.json"
     file.write_text(definition("tried.container", {"type": "container", "image": image, "argv": ["/bin/cat"]}))
 
