@@ -13,7 +13,7 @@ from agentflow.errors import AgentFlowError
 from sandbox.backends.daemon import DockerOptions
 from sandbox.policy import PermissionNotGrantable
 from sandbox.runner import Sandboxes
-from tests.integration.test_worker_tools import Kept, fault, registered, workspaces_in
+from tests.integration.test_worker_tools import Granted, Kept, fault, registered, workspaces_in
 from worker.agents.agent import StepContext
 from worker.agents_file import parse_agents
 from worker.tools.authorities import PolicyFile, TwoRoles
@@ -57,7 +57,8 @@ async def tools(tmp_path, kept):
         sandboxes=Sandboxes("process", docker=DockerOptions(f"unix://{tmp_path}/none.sock")),
         authorities=PolicyFile(file.policy),
         egress=open_egress(private="", secrets=None, records=kept.records), records=kept.records,
-        definitions=Definitions(), workspaces=await workspaces_in(tmp_path), clock=SystemClock(),
+        definitions=Definitions(), workspaces=await workspaces_in(tmp_path), claims=Granted(),
+        clock=SystemClock(),
     )  # fmt: skip
     yield opened
     await opened.close()

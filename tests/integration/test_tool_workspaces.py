@@ -13,7 +13,7 @@ from agentflow.contracts.tool_questions import ToolTest
 from agentflow.testing import eventually
 from sandbox.policy import MIB
 from sandbox.runner import Sandboxes
-from tests.integration.test_worker_tools import Kept, fault
+from tests.integration.test_worker_tools import Granted, Kept, fault
 from tests.ledger import Ledger
 from worker.agents.agent import StepContext
 from worker.agents_file import parse_agents
@@ -69,7 +69,8 @@ async def machine(tmp_path):
         store = await open_artifacts(f"file://{tmp_path / 'artifacts'}")
         tools = open_tools(
             file.tools, registered=file.registered_tools, folder=str(tmp_path), sandboxes=Sandboxes("process"),
-            authorities=PolicyFile(file.policy), records=kept.records, definitions=Definitions(), clock=SystemClock(),
+            authorities=PolicyFile(file.policy), records=kept.records, definitions=Definitions(), claims=Granted(),
+            clock=SystemClock(),
             egress=open_egress(private="", secrets=None, records=kept.records),
             workspaces=Workspaces(home, ledger=ledger, store=store, clock=SystemClock(), bytes_max=bytes_max),
         )  # fmt: skip
