@@ -131,6 +131,9 @@ ISSUER_KEYS_REREAD_S = 30.0  # however many tokens name keys that do not exist, 
 QUOTA_REREAD_S = 5.0  # a changed quota holds everywhere after this at the latest
 QUOTA_USE_REREAD_S = 1.0  # what other control planes let in is counted here after this
 STORAGE_USE_REREAD_S = 60.0  # adding up what is stored reads all of it
+RATES_REMEMBERED_MAX = 100_000  # tenants and users counted; those who have asked nothing lately are forgotten
+REDIS_ANSWER_S = 0.25  # a request must not wait for the counting of requests
+REDIS_RETRY_S = 2.0  # then each control plane counts for itself for so long
 
 # What a worker keeps.
 SPOOL_MB = 256  # results on disk while the bus is away; beyond it they stay in memory, and no more steps are taken

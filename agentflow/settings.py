@@ -114,6 +114,29 @@ def _issuer(url: str) -> str:
     return url  # to the letter: tokens name it exactly so
 
 
+def _redis(url: str) -> str:
+    if not url.startswith(("redis://", "rediss://")) or not _host_of(url):
+        _refuse("must be a redis address", "For example redis://127.0.0.1:6379.")
+    return url
+
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
+
+
+def _per_second(text: str) -> str:
+    if _RATE.fullmatch(text.strip()) is None:
+        _refuse("must be a number of requests per s, m or h", "For example 50/s or 1000/m; 0 for no limit.")
+    return text.strip()
+
+
+def per_second(text: str) -> float:
+    """`50/s`, `1000/m`: as `api_rate_limit_sustained` is written, in requests a second."""
+    match = _RATE.fullmatch(text)
+    if match is None:
+        return 0.0
+    return float(match[1]) / {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
+
+
 _SANDBOXES = ("process", "docker", "gvisor", "wasm")
 
 
@@ -278,6 +301,21 @@ class Settings(BaseModel):
 
     signing_key_days: Annotated[float, Field(gt=0, le=3650)] = SIGNING_KEY_DAYS
     """After this many days tokens are signed with a new key."""
+
+    redis_url: Annotated[str, AfterValidator(_redis)] | None = None
+    """A Redis in which control planes count requests together; without it each counts for itself."""
+
+    api_rate_limit_burst: Annotated[int, Field(ge=1)] = 10_000
+    """Requests a tenant may send at once."""
+
+    api_rate_limit_sustained: Annotated[str, AfterValidator(_per_second)] = "5000/s"
+    """Requests a tenant may send over time: a number per s, m or h; 0 for no limit."""
+
+    api_rate_limit_user_burst: Annotated[int, Field(ge=1)] = 10_000
+    """Requests one user of a tenant may send at once."""
+
+    api_rate_limit_user_sustained: Annotated[str, AfterValidator(_per_second)] = "5000/s"
+    """Requests one user of a tenant may send over time; 0 for no limit."""
 
     oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = None
     """An OpenID Connect issuer whose ID tokens log people in; exactly as it names itself."""

@@ -1,13 +1,14 @@
 """The part of the composition root that puts identity together: stores, keys, and how replicas tell each other."""
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus
 from agentflow.clock import Clock
 from agentflow.ids import UlidSource
 from agentflow.ports import ArtifactStore, BusUnavailable
-from agentflow.settings import Settings
+from agentflow.settings import Settings, per_second
 from control_plane.identity.authentication import Authenticator
 from control_plane.identity.bootstrap import bootstrap
 from control_plane.identity.directory import Directory
@@ -16,6 +17,8 @@ from control_plane.identity.identity import Identity
 from control_plane.identity.local_ring import local_ring
 from control_plane.identity.login import Login
 from control_plane.identity.passwords import Passwords
+from control_plane.identity.rates import LocalRates, Rate, Rates
+from control_plane.identity.rates_redis import redis_rates
 from control_plane.identity.signing_keys import SigningKeys
 from control_plane.identity.tenants import Tenants
 from control_plane.identity.tokens import TokenRules
@@ -26,9 +29,10 @@ from control_plane.storage.signing_keys import SqlSigningKeys
 from control_plane.storage.tenants import SqlTenants
 
 
+@asynccontextmanager
 async def open_identity(
     settings: Settings, db: Database, artifacts: ArtifactStore, bus: JetStreamBus, clock: Clock, ids: UlidSource
-) -> Identity:
+) -> AsyncIterator[Identity]:
     people = SqlPeople(db, clock)
     await bootstrap(people, clock, settings.bootstrap_file)
     ring = settings.key_ring() or local_ring(settings.home / "identity.key")
@@ -47,22 +51,37 @@ async def open_identity(
         await identity.changed()
 
     passwords = Passwords()
-    identity = Identity(
-        authenticator=authenticator,
-        login=Login(
-            store=people,
-            keys=keys,
-            rules=rules,
-            passwords=passwords,
-            federation=federation,
-            clock=clock,
-            ids=ids,
-            ttl_s=settings.token_ttl_s,
-        ),
-        signing_keys=keys,
-        directory=Directory(store=SqlDirectory(db), passwords=passwords, clock=clock, ids=ids, changed=changed),
-        tenants=Tenants(store=SqlTenants(db, artifacts), clock=clock, ids=ids, changed=changed),
-        tell_others=tell_others,
-    )
-    await bus.listen(subjects.IDENTITY_CHANGED, lambda _: identity.forget())
-    return identity
+    async with AsyncExitStack() as stack:
+        identity = Identity(
+            authenticator=authenticator,
+            login=Login(
+                store=people,
+                keys=keys,
+                rules=rules,
+                passwords=passwords,
+                federation=federation,
+                clock=clock,
+                ids=ids,
+                ttl_s=settings.token_ttl_s,
+            ),
+            signing_keys=keys,
+            directory=Directory(store=SqlDirectory(db), passwords=passwords, clock=clock, ids=ids, changed=changed),
+            tenants=Tenants(store=SqlTenants(db, artifacts), clock=clock, ids=ids, changed=changed),
+            rates=await _rates(settings, clock, stack),
+            tell_others=tell_others,
+        )
+        await bus.listen(subjects.IDENTITY_CHANGED, lambda _: identity.forget())
+        yield identity
+
+
+async def _rates(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Rates:
+    tenant = _rate(settings.api_rate_limit_burst, settings.api_rate_limit_sustained)
+    user = _rate(settings.api_rate_limit_user_burst, settings.api_rate_limit_user_sustained)
+    if settings.redis_url is None:
+        return LocalRates(clock, tenant=tenant, user=user)
+    return await stack.enter_async_context(redis_rates(settings.redis_url, clock, tenant=tenant, user=user))
+
+
+def _rate(burst: int, sustained: str) -> Rate | None:
+    per_s = per_second(sustained)
+    return Rate(burst, per_s) if per_s > 0 else None

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import msgspec
@@ -65,6 +65,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
     async with (
         _storage(settings) as db,
         jetstream(settings.nats_url, name="control-plane", replicas=settings.nats_replicas) as bus,
+        AsyncExitStack() as stack,
     ):
         ring = settings.key_ring()
         artifacts = await open_artifacts(settings.artifacts_url, ring)
@@ -75,7 +76,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         await answer_definitions(bus, tools)
         agents = await _agents(settings, db, bus, clock)
 
-        identity = await open_identity(settings, db, artifacts, bus, clock, ids)
+        identity = await stack.enter_async_context(open_identity(settings, db, artifacts, bus, clock, ids))
 
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}

@@ -20,16 +20,18 @@ from starlette.websockets import WebSocket
 
 from agentflow.errors import AgentFlowError, Bug, Unavailable
 from agentflow.limits import CREDENTIAL_RECHECK_S
-from control_plane.api.errors import problem_response
+from control_plane.api.errors import answer_to, problem_response
 from control_plane.identity.identity import credential_of
 from control_plane.identity.permissions import Permission
 from control_plane.identity.principals import Principal
+from control_plane.identity.rates import Standing, TooOften
 from control_plane.service import ControlPlane
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _DECLARED = "__agentflow_permission__"
 _PUBLIC = "public"
 _PRINCIPAL = "agentflow.principal"
+_STANDING = "agentflow.standing"
 _NOT_ALLOWED_ANY_MORE = 1008  # a WebSocket's way to say "policy violation"
 
 
@@ -61,6 +63,19 @@ async def authorised(request: HTTPConnection, permission: Permission) -> Princip
     return principal
 
 
+async def counted(request: HTTPConnection, principal: Principal) -> None:
+    """One request more of this principal. Raises `TooOften`; where they stand is told with whatever is answered."""
+    rates = cast(ControlPlane, request.app.state.control_plane).identity.rates
+    request.scope[_STANDING] = await rates.take(principal.tenant, principal.id)
+
+
+def with_standing(request: HTTPConnection, answer: Response, error: AgentFlowError | None = None) -> Response:
+    standing = error.standing if isinstance(error, TooOften) else request.scope.get(_STANDING)
+    if isinstance(standing, Standing):
+        answer.headers.update(standing.headers())
+    return answer
+
+
 def principal_of(request: HTTPConnection) -> Principal:
     principal = request.scope.get(_PRINCIPAL)
     if not isinstance(principal, Principal):
@@ -77,11 +92,14 @@ class GuardedRoute(APIRoute):
         permission = needed
 
         async def guarded(request: Request) -> Response:
-            await authorised(request, permission)
-            answer = await handle(request)
+            try:
+                await counted(request, await authorised(request, permission))
+                answer = await handle(request)
+            except AgentFlowError as error:
+                return with_standing(request, answer_to(error), error)
             if isinstance(answer, StreamingResponse):
                 answer.body_iterator = _while_allowed(aiter(answer.body_iterator), request, permission)
-            return answer
+            return with_standing(request, answer)
 
         return guarded
 
@@ -120,7 +138,7 @@ def _guarded_socket(endpoint: Callable[..., Any], permission: Permission) -> Cal
     async def guarded(*args: Any, **kwargs: Any) -> None:
         socket = next(value for value in (*args, *kwargs.values()) if isinstance(value, WebSocket))
         try:
-            await authorised(socket, permission)
+            await counted(socket, await authorised(socket, permission))
         except AgentFlowError as error:
             await socket.send_denial_response(problem_response(error))
             return

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentflow.errors import AgentFlowError
 from control_plane.api import workflows
 from control_plane.api.errors import answer_to
-from control_plane.api.guard import authorised
+from control_plane.api.guard import authorised, counted, with_standing
 from control_plane.api.request import control_plane_of, key_of
 from control_plane.identity.permissions import Permission
 
@@ -33,8 +33,10 @@ class Shortcut:
         request = Request(scope, receive)
         try:
             caller = await authorised(request, Permission.WORKFLOWS_EXECUTE)
+            await counted(request, caller)
             behind = await control_plane_of(request)
             answer = await workflows.started(request, behind, caller.tenant, key_of(request))
+            with_standing(request, answer)
         except AgentFlowError as error:
-            answer = answer_to(error)
+            answer = with_standing(request, answer_to(error), error)
         await answer(scope, receive, send)

@@ -7,6 +7,7 @@ from control_plane.identity.authentication import Authenticator
 from control_plane.identity.directory import Directory
 from control_plane.identity.login import Login
 from control_plane.identity.principals import NoCredential
+from control_plane.identity.rates import Rates
 from control_plane.identity.signing_keys import SigningKeys
 from control_plane.identity.tenants import Tenants
 
@@ -20,6 +21,7 @@ class Identity:
     signing_keys: SigningKeys
     directory: Directory
     tenants: Tenants
+    rates: Rates
     tell_others: Callable[[], Awaitable[None]]
 
     async def changed(self) -> None:

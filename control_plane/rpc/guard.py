@@ -54,6 +54,7 @@ class Guard(grpc.aio.ServerInterceptor):
             presented = credential_of(_authorization(handler_call_details))
             principal = await self._identity.authenticator.authenticate(presented)
             principal.require(permission)
+            await self._identity.rates.take(principal.tenant, principal.id)
         except AgentFlowError as error:
             return _refusing(handler, error)
         return _answering_as(handler, principal)
