@@ -88,6 +88,8 @@ LIVE_LOOK_S = 1.0  # a look without a hint from the bus, which may lose one
 LIVE_IDLE_S = 15.0  # a watcher is told this often that there is nothing to tell; proxies cut what is silent for longer
 LIVE_SEND_S = 30.0  # a watcher who takes nothing for this long is gone
 LIVE_SUBSCRIPTIONS_MAX = 100  # of one WebSocket
+RPC_KEEPALIVE_S = 30  # a silent gRPC connection is asked this often whether it still lives
+RPC_KEEPALIVE_ANSWER_S = 10  # and has this long to answer; callers may ask as often
 LIVE_MESSAGE_BYTES_MAX = 64 * 1024  # what a watcher may say at once
 
 # Rhythm.

@@ -44,6 +44,31 @@ class WorkflowServiceStub:
                 request_serializer=agentflow_dot_v1_dot_agentflow__pb2.ExecuteRequest.SerializeToString,
                 response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ExecuteResponse.FromString,
                 _registered_method=True)
+        self.ExecuteStream = channel.unary_stream(
+                '/agentflow.v1.WorkflowService/ExecuteStream',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.ExecuteStreamRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ExecuteStreamResponse.FromString,
+                _registered_method=True)
+        self.Get = channel.unary_unary(
+                '/agentflow.v1.WorkflowService/Get',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceGetRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceGetResponse.FromString,
+                _registered_method=True)
+        self.List = channel.unary_unary(
+                '/agentflow.v1.WorkflowService/List',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceListRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceListResponse.FromString,
+                _registered_method=True)
+        self.Signal = channel.unary_unary(
+                '/agentflow.v1.WorkflowService/Signal',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.SignalRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.SignalResponse.FromString,
+                _registered_method=True)
+        self.Cancel = channel.unary_unary(
+                '/agentflow.v1.WorkflowService/Cancel',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.CancelRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.CancelResponse.FromString,
+                _registered_method=True)
 
 
 class WorkflowServiceServicer:
@@ -63,6 +88,40 @@ class WorkflowServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExecuteStream(self, request, context):
+        """Starts an execution and streams its events until it has ended. The first message has the execution.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Get(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """Every version of every workflow, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Signal(self, request, context):
+        """Tells an execution something. Kept until its workflow waits for a signal of that name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cancel(self, request, context):
+        """Stops an execution in order: running steps are halted and declared compensations run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkflowServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +134,31 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.Execute,
                     request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ExecuteRequest.FromString,
                     response_serializer=agentflow_dot_v1_dot_agentflow__pb2.ExecuteResponse.SerializeToString,
+            ),
+            'ExecuteStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExecuteStream,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ExecuteStreamRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.ExecuteStreamResponse.SerializeToString,
+            ),
+            'Get': grpc.unary_unary_rpc_method_handler(
+                    servicer.Get,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceGetRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceGetResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceListRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceListResponse.SerializeToString,
+            ),
+            'Signal': grpc.unary_unary_rpc_method_handler(
+                    servicer.Signal,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.SignalRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.SignalResponse.SerializeToString,
+            ),
+            'Cancel': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cancel,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.CancelRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.CancelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,6 +225,141 @@ class WorkflowService:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def ExecuteStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agentflow.v1.WorkflowService/ExecuteStream',
+            agentflow_dot_v1_dot_agentflow__pb2.ExecuteStreamRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.ExecuteStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Get(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.WorkflowService/Get',
+            agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceGetRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceGetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.WorkflowService/List',
+            agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceListRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.WorkflowServiceListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Signal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.WorkflowService/Signal',
+            agentflow_dot_v1_dot_agentflow__pb2.SignalRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.SignalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cancel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.WorkflowService/Cancel',
+            agentflow_dot_v1_dot_agentflow__pb2.CancelRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.CancelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class ExecutionServiceStub:
     """Missing associated documentation comment in .proto file."""
@@ -156,6 +375,31 @@ class ExecutionServiceStub:
                 request_serializer=agentflow_dot_v1_dot_agentflow__pb2.GetRequest.SerializeToString,
                 response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.GetResponse.FromString,
                 _registered_method=True)
+        self.List = channel.unary_unary(
+                '/agentflow.v1.ExecutionService/List',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.ExecutionServiceListRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ExecutionServiceListResponse.FromString,
+                _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/agentflow.v1.ExecutionService/Watch',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.WatchRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.WatchResponse.FromString,
+                _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/agentflow.v1.ExecutionService/Pause',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.PauseRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.PauseResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/agentflow.v1.ExecutionService/Resume',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ResumeResponse.FromString,
+                _registered_method=True)
+        self.Retry = channel.unary_unary(
+                '/agentflow.v1.ExecutionService/Retry',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.RetryRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.RetryResponse.FromString,
+                _registered_method=True)
 
 
 class ExecutionServiceServicer:
@@ -167,6 +411,39 @@ class ExecutionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def List(self, request, context):
+        """Newest first. What starts while pages are turned moves nothing between them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """Committed events, as they happen, without end: of one execution, one workflow, or all of the tenant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pause(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Retry(self, request, context):
+        """Continues a failed execution from the step that failed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExecutionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -174,6 +451,31 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
                     servicer.Get,
                     request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.GetRequest.FromString,
                     response_serializer=agentflow_dot_v1_dot_agentflow__pb2.GetResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ExecutionServiceListRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.ExecutionServiceListResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.WatchRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.WatchResponse.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.PauseRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.PauseResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ResumeRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.ResumeResponse.SerializeToString,
+            ),
+            'Retry': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retry,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.RetryRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.RetryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -203,6 +505,416 @@ class ExecutionService:
             '/agentflow.v1.ExecutionService/Get',
             agentflow_dot_v1_dot_agentflow__pb2.GetRequest.SerializeToString,
             agentflow_dot_v1_dot_agentflow__pb2.GetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.ExecutionService/List',
+            agentflow_dot_v1_dot_agentflow__pb2.ExecutionServiceListRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.ExecutionServiceListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agentflow.v1.ExecutionService/Watch',
+            agentflow_dot_v1_dot_agentflow__pb2.WatchRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.ExecutionService/Pause',
+            agentflow_dot_v1_dot_agentflow__pb2.PauseRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.PauseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.ExecutionService/Resume',
+            agentflow_dot_v1_dot_agentflow__pb2.ResumeRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Retry(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.ExecutionService/Retry',
+            agentflow_dot_v1_dot_agentflow__pb2.RetryRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.RetryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class ToolServiceStub:
+    """Missing associated documentation comment in .proto file."""
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Get = channel.unary_unary(
+                '/agentflow.v1.ToolService/Get',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.ToolServiceGetRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ToolServiceGetResponse.FromString,
+                _registered_method=True)
+        self.List = channel.unary_unary(
+                '/agentflow.v1.ToolService/List',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.ToolServiceListRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ToolServiceListResponse.FromString,
+                _registered_method=True)
+        self.Test = channel.unary_unary(
+                '/agentflow.v1.ToolService/Test',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.TestRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.TestResponse.FromString,
+                _registered_method=True)
+
+
+class ToolServiceServicer:
+    """Missing associated documentation comment in .proto file."""
+
+    def Get(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Test(self, request, context):
+        """A call outside of any execution, in the sandbox of some worker. A tool that fails is an answer, not an error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ToolServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Get': grpc.unary_unary_rpc_method_handler(
+                    servicer.Get,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ToolServiceGetRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.ToolServiceGetResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.ToolServiceListRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.ToolServiceListResponse.SerializeToString,
+            ),
+            'Test': grpc.unary_unary_rpc_method_handler(
+                    servicer.Test,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.TestRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.TestResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'agentflow.v1.ToolService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('agentflow.v1.ToolService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class ToolService:
+    """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Get(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.ToolService/Get',
+            agentflow_dot_v1_dot_agentflow__pb2.ToolServiceGetRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.ToolServiceGetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.ToolService/List',
+            agentflow_dot_v1_dot_agentflow__pb2.ToolServiceListRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.ToolServiceListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Test(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.ToolService/Test',
+            agentflow_dot_v1_dot_agentflow__pb2.TestRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.TestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class AgentServiceStub:
+    """Missing associated documentation comment in .proto file."""
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Get = channel.unary_unary(
+                '/agentflow.v1.AgentService/Get',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.AgentServiceGetRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.AgentServiceGetResponse.FromString,
+                _registered_method=True)
+        self.List = channel.unary_unary(
+                '/agentflow.v1.AgentService/List',
+                request_serializer=agentflow_dot_v1_dot_agentflow__pb2.AgentServiceListRequest.SerializeToString,
+                response_deserializer=agentflow_dot_v1_dot_agentflow__pb2.AgentServiceListResponse.FromString,
+                _registered_method=True)
+
+
+class AgentServiceServicer:
+    """Missing associated documentation comment in .proto file."""
+
+    def Get(self, request, context):
+        """Who answers for an agent now. NOT_FOUND where no worker does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AgentServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Get': grpc.unary_unary_rpc_method_handler(
+                    servicer.Get,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.AgentServiceGetRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.AgentServiceGetResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=agentflow_dot_v1_dot_agentflow__pb2.AgentServiceListRequest.FromString,
+                    response_serializer=agentflow_dot_v1_dot_agentflow__pb2.AgentServiceListResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'agentflow.v1.AgentService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('agentflow.v1.AgentService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class AgentService:
+    """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Get(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.AgentService/Get',
+            agentflow_dot_v1_dot_agentflow__pb2.AgentServiceGetRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.AgentServiceGetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentflow.v1.AgentService/List',
+            agentflow_dot_v1_dot_agentflow__pb2.AgentServiceListRequest.SerializeToString,
+            agentflow_dot_v1_dot_agentflow__pb2.AgentServiceListResponse.FromString,
             options,
             channel_credentials,
             insecure,

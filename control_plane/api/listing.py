@@ -1,12 +1,8 @@
 """How every list is asked for: `filter[field]=`, `sort=`, `limit=` and an opaque `cursor`, and how it is answered.
 
-A cursor names the last row that was shown, not a number of rows, so pages stay whole while rows are added. It is
-checked (whole, and of the same question), not secret: it holds nothing but a row's place in a list of the caller's own.
+A cursor names the last row that was shown, not a number of rows, so pages stay whole while rows are added.
 """
 
-import binascii
-import hashlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,23 +11,11 @@ from fastapi import Request
 
 from agentflow import limits
 from agentflow.clock import parse_rfc3339
-from agentflow.errors import Invalid, Problem, Rejected
+from agentflow.errors import Invalid, Problem
 from agentflow.workflow.suggest import did_you_mean
+from control_plane.registry.cursors import Key, cursor_of, key_of
 
-Key = tuple[Any, ...]
-
-_CHECK_BYTES = 6
 _ATTRIBUTE = "input."
-
-
-class BadCursor(Rejected):
-    code = "AF1012"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The cursor is damaged, or belongs to a list with other filters or another order.",
-            hint="Send `next_cursor` as it was given, with the same filters and sort; or begin again without a cursor.",
-        )
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +35,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         """`last`: the place of the last row looked at, where there may be more after it."""
         return {
             "items": items,
-            "next_cursor": None if last is None else _cursor(self.question, last),
+            "next_cursor": None if last is None else cursor_of(self.question, last),
             "total_count": total,
             **({} if exact else {"total_count_is_minimum": True}),
         }
@@ -110,7 +94,7 @@ class Listing:
             sort=sort.removeprefix("-"),
             descending=sort.startswith("-"),
             limit=limit,
-            after=None if cursor is None else _key(question, cursor),
+            after=None if cursor is None else key_of(question, cursor),
         )
 
     def _filter(
@@ -194,31 +178,6 @@ def _number(text: str | None, problems: list[Problem]) -> int:
         return int(text[:9])
     problems.append(Problem(f"It must be a number from 1 to {limits.LIST_PAGE_MAX}.", path="limit"))
     return limits.LIST_PAGE_DEFAULT
-
-
-def _cursor(question: str, key: Key) -> str:
-    content = msgspec.json.encode(key)
-    return urlsafe_b64encode(_check(question, content) + content).rstrip(b"=").decode()
-
-
-def _key(question: str, cursor: str) -> Key:
-    try:
-        raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-    except (binascii.Error, ValueError):
-        raise BadCursor from None
-    check, content = raw[:_CHECK_BYTES], raw[_CHECK_BYTES:]
-    if check != _check(question, content):
-        raise BadCursor
-    return _place(msgspec.json.decode(content))
-
-
-def _place(value: list[Any]) -> Key:
-    """JSON has no tuples, and a place is compared with one."""
-    return tuple(_place(part) if isinstance(part, list) else part for part in value)
-
-
-def _check(question: str, content: bytes) -> bytes:
-    return hashlib.sha256(question.encode("utf-8", "surrogatepass") + b"\0" + content).digest()[:_CHECK_BYTES]
 
 
 def _parameter(name: str, schema: dict[str, Any], about: str) -> dict[str, Any]:

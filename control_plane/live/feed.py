@@ -74,6 +74,16 @@ class ReaderTooSlow(Rejected):
         self.seq = seq
 
 
+class FeedStopped(Unavailable):
+    code = "AF2006"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This control plane is being stopped, and its watchers with it.",
+            hint="Connect again, and go on from the last number you have seen.",
+        )
+
+
 class Feed:
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The one place where our errors become gRPC statuses."""
+"""The one place where our errors become gRPC statuses: google.rpc.Status, with the details every client knows."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,7 +6,11 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
 
+from agentflow import limits
 from agentflow.errors import (
     AgentFlowError,
     Bug,
@@ -35,21 +39,50 @@ STATUS_OF_FAMILY: tuple[tuple[type[AgentFlowError], grpc.StatusCode], ...] = (
     (Bug, grpc.StatusCode.INTERNAL),
 )
 
+_DOMAIN = "agentflow"
+_DETAILS = "grpc-status-details-bin"  # where every client library looks for them
+_RETRY_AFTER_S = 1
+
 
 def status_of(error: AgentFlowError) -> grpc.StatusCode:
     return next(status for family, status in STATUS_OF_FAMILY if isinstance(error, family))
 
 
+def metadata_of(error: AgentFlowError) -> tuple[tuple[str, str | bytes], ...]:
+    """What is sent behind a refused call: our code, and the whole status with its details."""
+    number: int = status_of(error).value[0]
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(reason=error.code, domain=_DOMAIN, metadata={"hint": error.hint})
+    ]
+    if isinstance(error, Invalid) and error.problems:
+        violations = [
+            error_details_pb2.BadRequest.FieldViolation(field=problem.path, description=str(problem))
+            for problem in error.problems[: limits.PROBLEMS_SHOWN_MAX]
+        ]
+        details.append(error_details_pb2.BadRequest(field_violations=violations))
+    if error.retryable:
+        delay = duration_pb2.Duration(seconds=_RETRY_AFTER_S)
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    status = status_pb2.Status(code=number, message=error.message, details=[_packed(each) for each in details])
+    return ("af-code", error.code), (_DETAILS, status.SerializeToString())
+
+
+def _packed(message: Message) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
 @asynccontextmanager
 async def answering(context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[None]:
-    """Ends the call with the status and sentence of whatever goes wrong inside; our code rides in `af-code`."""
+    """Ends the call with the status, the sentence and the details of whatever goes wrong inside."""
     try:
         yield
     except AgentFlowError as error:
-        await context.abort(status_of(error), str(error), (("af-code", error.code),))
+        await context.abort(status_of(error), str(error), metadata_of(error))
     except (grpc.aio.AbortError, grpc.aio.BaseError):
         raise
     except Exception:  # noqa: BLE001 - whatever it is, the caller gets a status and we get the log
         _log.exception("call.crashed")
         bug = Bug("The call failed because of a fault in AgentFlow.")
-        await context.abort(status_of(bug), str(bug), (("af-code", bug.code),))
+        await context.abort(status_of(bug), str(bug), metadata_of(bug))

@@ -14,12 +14,28 @@ from agentflow.errors import AgentFlowError, Bug
 from control_plane.identity.identity import Identity, credential_of
 from control_plane.identity.permissions import Permission
 from control_plane.identity.principals import Principal
-from control_plane.rpc.errors import status_of
+from control_plane.rpc.errors import metadata_of, status_of
 
 PERMISSIONS: dict[str, Permission] = {
     "/agentflow.v1.WorkflowService/Register": Permission.WORKFLOWS_WRITE,
     "/agentflow.v1.WorkflowService/Execute": Permission.WORKFLOWS_EXECUTE,
+    "/agentflow.v1.WorkflowService/ExecuteStream": Permission.WORKFLOWS_EXECUTE,
+    "/agentflow.v1.WorkflowService/Get": Permission.WORKFLOWS_READ,
+    "/agentflow.v1.WorkflowService/List": Permission.WORKFLOWS_READ,
+    "/agentflow.v1.WorkflowService/Signal": Permission.EXECUTIONS_CONTROL,
+    "/agentflow.v1.WorkflowService/Cancel": Permission.EXECUTIONS_CONTROL,
     "/agentflow.v1.ExecutionService/Get": Permission.EXECUTIONS_READ,
+    "/agentflow.v1.ExecutionService/List": Permission.EXECUTIONS_READ,
+    "/agentflow.v1.ExecutionService/Watch": Permission.EXECUTIONS_READ,
+    "/agentflow.v1.ExecutionService/Pause": Permission.EXECUTIONS_CONTROL,
+    "/agentflow.v1.ExecutionService/Resume": Permission.EXECUTIONS_CONTROL,
+    "/agentflow.v1.ExecutionService/Retry": Permission.EXECUTIONS_CONTROL,
+    "/agentflow.v1.ToolService/Get": Permission.TOOLS_READ,
+    "/agentflow.v1.ToolService/List": Permission.TOOLS_READ,
+    "/agentflow.v1.ToolService/Test": Permission.TOOLS_TEST,
+    "/agentflow.v1.AgentService/Get": Permission.AGENTS_READ,
+    "/agentflow.v1.AgentService/List": Permission.AGENTS_READ,
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Permission.SELF,
 }
 PUBLIC = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
 
@@ -69,7 +85,7 @@ def _authorization(details: grpc.HandlerCallDetails) -> str | None:
 
 def _refusing(handler: "grpc.RpcMethodHandler[Any, Any]", error: AgentFlowError) -> "grpc.RpcMethodHandler[Any, Any]":
     async def refuse(_: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-        await context.abort(status_of(error), str(error), (("af-code", error.code),))
+        await context.abort(status_of(error), str(error), metadata_of(error))
 
     async def refuse_stream(_: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
         await refuse(_, context)

@@ -1,116 +1,54 @@
-"""The gRPC services over the control plane."""
+"""The gRPC server over the control plane: our services, health, and reflection for tools such as grpcurl."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
-from google.protobuf import json_format, struct_pb2, timestamp_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
 from agentflow import limits
-from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId
 from agentflow.v1 import agentflow_pb2 as pb
 from agentflow.v1 import agentflow_pb2_grpc as pb_grpc
-from control_plane.registry.workflows import RegisteredWorkflow
-from control_plane.rpc.errors import answering
-from control_plane.rpc.guard import Guard, caller
+from control_plane.rpc.agents import AgentService
+from control_plane.rpc.executions import ExecutionService
+from control_plane.rpc.guard import Guard
+from control_plane.rpc.tools import ToolService
+from control_plane.rpc.workflows import WorkflowService
 from control_plane.service import ControlPlane
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
+
+_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX),
+    # A watcher may be silent for long. Both sides notice within the sum of these two that the other is gone.
+    ("grpc.keepalive_time_ms", limits.RPC_KEEPALIVE_S * 1000),
+    ("grpc.keepalive_timeout_ms", limits.RPC_KEEPALIVE_ANSWER_S * 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", limits.RPC_KEEPALIVE_ANSWER_S * 1000),
+]
 
 
 def create_server(control_plane: ControlPlane) -> grpc.aio.Server:
-    server = grpc.aio.server(
-        interceptors=[Guard(control_plane.identity)],
-        options=[("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX)],
-    )
+    server = grpc.aio.server(interceptors=[Guard(control_plane.identity)], options=_OPTIONS)
     pb_grpc.add_WorkflowServiceServicer_to_server(WorkflowService(control_plane), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ExecutionServiceServicer_to_server(ExecutionService(control_plane), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_ToolServiceServicer_to_server(ToolService(control_plane), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_AgentServiceServicer_to_server(AgentService(control_plane), server)  # type: ignore[no-untyped-call]
+    health_pb2_grpc.add_HealthServicer_to_server(_Health(control_plane), server)
+    reflection.enable_server_reflection((*SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
     return server
 
 
-class WorkflowService(pb_grpc.WorkflowServiceServicer):
+class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # comes without types
+    """Serving means what /readyz means: starts can be committed."""
+
     def __init__(self, control_plane: ControlPlane) -> None:
+        super().__init__()
         self._control_plane = control_plane
 
-    async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterResponse:  # noqa: N802
-        async with answering(context):
-            workflow, created = await self._control_plane.register(caller().tenant, request.definition)
-        return pb.RegisterResponse(workflow=_workflow(workflow), created=created)
-
-    async def Execute(self, request: pb.ExecuteRequest, context: Context) -> pb.ExecuteResponse:  # noqa: N802
-        async with answering(context):
-            await self._control_plane.require_allowed(caller(), request.workflow)
-            state = await self._control_plane.execute(
-                caller().tenant,
-                request.workflow,
-                _from_value(request.input) if request.HasField("input") else {},
-                wait_s=min(request.wait_seconds, limits.WAIT_S_MAX) if request.wait_seconds > 0 else None,
-            )
-            execution = await _execution(self._control_plane, state)
-        return pb.ExecuteResponse(execution=execution)
-
-
-class ExecutionService(pb_grpc.ExecutionServiceServicer):
-    def __init__(self, control_plane: ControlPlane) -> None:
-        self._control_plane = control_plane
-
-    async def Get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:  # noqa: N802
-        async with answering(context):
-            state = await self._control_plane.orchestrator.state(caller().tenant, ExecutionId(request.id))
-            execution = await _execution(self._control_plane, state)
-        return pb.GetResponse(execution=execution)
-
-
-def _workflow(workflow: RegisteredWorkflow) -> pb.Workflow:
-    return pb.Workflow(
-        id=workflow.id,
-        name=workflow.name,
-        version=workflow.version,
-        digest=workflow.digest,
-        planner=workflow.planner,
-        created_at=_timestamp(workflow.created_at_ms),
-    )
-
-
-async def _execution(control_plane: ControlPlane, state: ExecutionState) -> pb.Execution:
-    workflow, fault = state.workflow, state.fault
-    values = await control_plane.whole(state, {"input": state.input, "output": state.output})
-    return pb.Execution(
-        id=state.execution,
-        trace_id=state.trace,
-        workflow_id=workflow.id if workflow else "",
-        workflow=workflow.name if workflow else "",
-        workflow_version=workflow.version if workflow else "",
-        status=state.status,
-        input=_to_value(values["input"]),
-        output=_to_value(values["output"]),
-        fault=pb.Fault(code=fault.code, message=fault.message, retryable=fault.retryable) if fault else None,
-        version=state.version,
-        started_at=_timestamp(state.started_at_ms),
-        ended_at=None if state.ended_at_ms is None else _timestamp(state.ended_at_ms),
-    )
-
-
-def _timestamp(at_ms: int) -> timestamp_pb2.Timestamp:
-    return timestamp_pb2.Timestamp(seconds=at_ms // 1000, nanos=at_ms % 1000 * 1_000_000)
-
-
-def _to_value(value: Any) -> struct_pb2.Value:
-    return json_format.ParseDict(value, struct_pb2.Value())
-
-
-def _from_value(value: struct_pb2.Value) -> object:
-    return _whole(json_format.MessageToDict(value))
-
-
-def _whole(value: object) -> object:
-    """A protobuf number is always a double; one without a fraction was an integer to whoever sent it."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case dict():
-            return {key: _whole(item) for key, item in value.items()}
-        case list():
-            return [_whole(item) for item in value]
-        case _:
-            return value
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.service not in ("", *SERVICES):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service!r}.")
+        ready = (await self._control_plane.parts_ready())["database"]
+        serving = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+        return health_pb2.HealthCheckResponse(status=serving)

@@ -10,18 +10,14 @@ from control_plane.storage.sealing import PLAIN, FieldSeal
 from control_plane.storage.stream import SqlEventStream
 from control_plane.storage.tables import event_store, executions
 
-_EVENTS = (
-    select(
-        event_store.c.position,
-        event_store.c.tenant_id,
-        executions.c.workflow_name,
-        event_store.c.execution_id,
-        event_store.c.version,
-        cast(event_store.c.event_data, Text),
-    )
-    .join(executions, executions.c.id == event_store.c.execution_id)
-    .order_by(event_store.c.position)
-)
+_EVENTS = select(
+    event_store.c.position,
+    event_store.c.tenant_id,
+    executions.c.workflow_name,
+    event_store.c.execution_id,
+    event_store.c.version,
+    cast(event_store.c.event_data, Text),
+).join(executions, executions.c.id == event_store.c.execution_id)
 
 
 class SqlLiveEvents:
@@ -37,7 +33,10 @@ class SqlLiveEvents:
         end = await self._stream.end(after)
         if end <= after:
             return LivePage((), after)
-        query = _EVENTS.where(event_store.c.position > after, event_store.c.position <= end).limit(limit)
+        # Within an execution versions are in the order of positions, and there is an index for them.
+        in_order = event_store.c.position if topic is None or topic.execution is None else event_store.c.version
+        query = _EVENTS.where(event_store.c.position > after, event_store.c.position <= end)
+        query = query.order_by(in_order).limit(limit)
         if topic is not None:
             query = query.where(event_store.c.tenant_id == topic.tenant)
             if topic.workflow is not None:

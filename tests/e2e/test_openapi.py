@@ -22,7 +22,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 ENDLESS = "/api/v1/stream"  # tests/e2e/test_live.py reads it
-EXAMPLES = 25
+EXAMPLES = 12
 
 WORKFLOW = """
 apiVersion: agentflow/v1
