@@ -1,4 +1,7 @@
-"""`make bench`: measure what is named (or everything but the peers), print tables, save bench/results/latest.json."""
+"""`make bench`: measure what is named (or everything), print tables, save bench/results/latest.json.
+
+Where the platform and the peers are measured in the same run, the ratio to each is printed as well.
+"""
 
 import argparse
 import pkgutil
@@ -8,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import report, subjects
+from bench import comparison, report, subjects
 
 SUBJECTS = sorted(module.name for module in pkgutil.iter_modules(subjects.__path__))
 
@@ -17,12 +20,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, epilog=_listed())
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subjects", nargs="*", choices=[*SUBJECTS, []], metavar="SUBJECT")
-    chosen = parser.parse_args().subjects or [name for name in SUBJECTS if name != "peers"]
+    chosen = parser.parse_args().subjects or SUBJECTS
     console = Console()
-    measured = {}
+    measured: dict[str, report.Results] = {}
     for name in chosen:
         measured[name] = import_module(f"bench.subjects.{name}").run(console)
         console.print(report.table(name, measured[name]))
+    if {"platform", "peers"} <= measured.keys():
+        for place in ("postgresql", "sqlite"):
+            console.print(comparison.ratios(place, measured["platform"][place], measured["peers"]))
+        console.print(comparison.promises(measured["platform"]["postgresql"], measured["peers"]))
     saved = report.save(measured)
     console.print(f"saved {saved.relative_to(Path.cwd()) if saved.is_relative_to(Path.cwd()) else saved}")
     return 0

@@ -1,8 +1,12 @@
-"""The workloads: a straight line of no-op steps, many at a time (W1), one at a time (W2), and without any I/O."""
+"""The workloads, W1 to W6, each a coroutine that gives figures; and what a step costs without any I/O.
+
+The same shapes and payloads as `bench.peers.harness`, so that the two can be set side by side.
+"""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from statistics import median, quantiles
 
 from agentflow.execution.decide import decide
@@ -11,10 +15,46 @@ from agentflow.execution.messages import Stamp, Start, StepReported
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId, TraceId, WorkerId, WorkflowId
 from agentflow.sdk.client import Client
+from bench.report import Figures
 from planners.kinds import compile_workflow
 
 STEPS = 10
+LONG = 1_000
+WIDTH = 100
 TEXT = "x" * 200
+
+FAN = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: fan, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: all
+    final_states: [all]
+    states:
+      all:
+        map:
+          over: "${input.items}"
+          as: item
+          concurrency: 1000
+          do: {agent: noop, input: {i: "${item}", text: "${input.text}"}}
+"""
+
+IDLE = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: idle, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: first
+    final_states: [go]
+    states:
+      first: {agent: noop, input: {i: "${input.i}", text: "${input.text}"}, on_success: rest}
+      rest: {wait: {signal: go}, timeout: 1d, on_success: go, on_error: go}
+      go:
+"""
 
 
 def line(steps: int = STEPS) -> str:
@@ -42,43 +82,78 @@ def line(steps: int = STEPS) -> str:
     )
 
 
-async def _one(client: Client) -> None:
-    done = await client.execute(f"line-{STEPS}", {"i": 0, "text": TEXT}, wait=True)
-    if done.status != "completed" or done.output["i"] != STEPS:
+async def _one(client: Client, steps: int = STEPS) -> str:
+    done = await client.execute(f"line-{steps}", {"i": 0, "text": TEXT}, wait=True)
+    if done.status != "completed" or done.output["i"] != steps:
         raise RuntimeError(f"wrong result: {done}")
+    return done.execution_id
 
 
-async def throughput(client: Client, *, executions: int = 200, concurrency: int = 50) -> dict[str, float]:
+async def throughput(client: Client, *, executions: int = 200, concurrency: int = 50) -> Figures:
     """W1: a closed loop with `concurrency` executions under way."""
-    left = iter(range(executions))
-
-    async def caller() -> None:
-        for _ in left:
-            await _one(client)
-
     begun = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(concurrency)))
+    await _closed_loop(lambda: _one(client), executions, concurrency)
     seconds = time.perf_counter() - begun
-    return {"steps_per_s": executions * STEPS / seconds, "executions_per_s": executions / seconds, "seconds": seconds}
+    return {"steps_per_s": executions * STEPS / seconds, "seconds": seconds}
 
 
-async def latency(client: Client, *, repeats: int = 30) -> dict[str, float]:
+async def latency(client: Client, *, repeats: int = 30) -> Figures:
     """W2: one execution at a time, from the request to its result."""
     taken = [await _timed(lambda: _one(client)) for _ in range(repeats)]
     return {
-        "ms_per_execution_p50": median(taken) * 1000,
-        "ms_per_execution_p95": quantiles(taken, n=20)[-1] * 1000,
         "ms_per_step_p50": median(taken) * 1000 / STEPS,
+        "ms_per_step_p95": quantiles(taken, n=20)[-1] * 1000 / STEPS,
     }
 
 
-async def _timed(work: Callable[[], Awaitable[None]]) -> float:
+async def fan_out(client: Client, *, repeats: int = 5) -> Figures:
+    """W3: one execution with many parallel steps and a join. The first one warms up."""
+
+    async def once() -> None:
+        done = await client.execute("fan", {"items": list(range(WIDTH)), "text": TEXT}, wait=True)
+        if done.status != "completed":
+            raise RuntimeError(f"wrong result: {done}")
+
+    taken = [await _timed(once) for _ in range(repeats + 1)][1:]
+    return {"ms_p50": median(taken) * 1000, "ms_max": max(taken) * 1000}
+
+
+async def growth(client: Client, *, repeats: int = 3) -> Figures:
+    """W4: the last hundred of a thousand sequential steps against the first, by the times of their events."""
+    ratios = []
+    for _ in range(repeats):
+        history = await client.history(await _one(client, LONG))
+        ends = [datetime.fromisoformat(event.at).timestamp() for event in history if event.type == "step.succeeded.v1"]
+        ratios.append((ends[-1] - ends[-100]) / (ends[99] - ends[0]))
+    return {"ratio": median(ratios)}
+
+
+async def start_idle(client: Client, executions: int, *, concurrency: int = 100) -> None:
+    """Executions that did one step and now wait for a signal, as most open ones do at any moment."""
+
+    async def one() -> str:
+        return (await client.execute("idle", {"i": 0, "text": TEXT})).execution_id
+
+    await _closed_loop(one, executions, concurrency)
+
+
+async def _closed_loop(one: Callable[[], Awaitable[str]], times: int, concurrency: int) -> None:
+    left = iter(range(times))
+
+    async def caller() -> None:
+        for _ in left:
+            await one()
+
+    await asyncio.gather(*(caller() for _ in range(concurrency)))
+
+
+async def _timed(work: Callable[[], Awaitable[object]]) -> float:
     begun = time.perf_counter()
     await work()
     return time.perf_counter() - begun
 
 
-def pure_core(*, executions: int = 500) -> dict[str, float]:
+def pure_core(*, executions: int = 500) -> Figures:
     """Deciding and encoding alone: what a step costs before any I/O."""
     compiled = compile_workflow(line())
     workflow = WorkflowRef(WorkflowId("wf_bench"), "line", "1.0.0", compiled.digest)

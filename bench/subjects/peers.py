@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.comparison import DISPATCHED
 from bench.peers.run import PEERS, measured
 from bench.report import Results
 
@@ -15,7 +16,7 @@ def run(console: Console) -> Results:
     results: Results = {}
     for peer in PEERS:
         console.print(f"measuring {peer.name} ...", style="dim")
-        family = "dispatched to workers" if peer.dispatched else "in the workflow's process"
+        family = DISPATCHED if peer.dispatched else "in the workflow's process"
         place = results.setdefault(f"{peer.name} ({family})", {})
         try:
             for report in measured(peer, HOME):
