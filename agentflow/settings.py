@@ -19,8 +19,10 @@ from agentflow.encryption.keyring import InvalidKeys, KeyRing, parse_keys
 from agentflow.errors import Invalid, Problem
 from agentflow.limits import (
     ACK_WAIT_S,
+    DISPATCH_WINDOW,
     DRAIN_S,
     LEASE_S,
+    OPEN_EXECUTIONS_MAX,
     PROBLEMS_SHOWN_MAX,
     RESEND_AFTER_S,
     SIGNING_KEY_DAYS,
@@ -364,6 +366,12 @@ class Settings(BaseModel):
 
     resend_after_s: Seconds = RESEND_AFTER_S
     """A step with no outcome and an idle mailbox is sent again after this."""
+
+    open_executions_max: Annotated[int, Field(ge=1)] = OPEN_EXECUTIONS_MAX
+    """How many executions a control plane keeps in memory; idle ones beyond it are read again when they move."""
+
+    dispatch_window: Annotated[int, Field(ge=1)] = DISPATCH_WINDOW
+    """How many steps of one tenant an agent is given at once; at least twice its concurrency over all workers."""
 
     tenant_executions_max: Annotated[int, Field(ge=0)] = 0
     """How many executions a tenant may have under way at once; others queue. 0: as many as it likes."""

@@ -1,7 +1,7 @@
 """The composition root of the control plane: the only file that names its adapters and its settings together."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
@@ -14,11 +14,12 @@ from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
 from agentflow.clock import Clock, SystemClock
 from agentflow.contracts.agent_state import StateRef
 from agentflow.contracts.step import ReleaseState
-from agentflow.ids import UlidSource
+from agentflow.ids import TenantId, UlidSource
 from agentflow.settings import Settings, allowed_environment
 from control_plane.identity_wiring import open_identity
 from control_plane.live.feed import Feed
 from control_plane.lost_workers import care_for_lost_workers
+from control_plane.orchestrator.bounds import Bounds
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.orchestrator.ownership import Ownership
 from control_plane.registry.agent_states import AgentStates
@@ -94,8 +95,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             resend_after_s=settings.resend_after_s,
             environment=allowed_environment(settings),
             claims=claims,
-            room=SqlRoom(db, clock),
-            tenant_max=lambda tenant: identity.tenants.at_once(tenant) or settings.tenant_executions_max or None,
+            bounds=_bounds(settings, SqlRoom(db, clock), identity.tenants.at_once),
         )
         schedules = SqlSchedules(db)
         plane = ControlPlane(
@@ -125,6 +125,15 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             clockwork.running(),
         ):
             yield plane
+
+
+def _bounds(settings: Settings, room: SqlRoom, at_once: Callable[[TenantId], int | None]) -> Bounds:
+    return Bounds(
+        room=room,
+        tenant_max=lambda tenant: at_once(tenant) or settings.tenant_executions_max or None,
+        open_max=settings.open_executions_max,
+        window=settings.dispatch_window,
+    )
 
 
 def _ownership(settings: Settings, db: Database, bus: JetStreamBus, clock: SystemClock, ids: UlidSource) -> Ownership:

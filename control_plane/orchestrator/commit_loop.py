@@ -193,8 +193,10 @@ class CommitLoop:
         if state.ended:
             self._open.pop(state.execution, None)
         else:
+            self._open.pop(state.execution, None)  # whoever moved last is forgotten last (see `idle`)
             self._open[state.execution] = state
         self._timers.arm(state.execution, next_wakeup(state))
+        await self._performer.settled(draft.before, state, draft.events)
         for command in draft.commands:
             await self._performer.perform(state, command)
         self._feed.tell(state, draft.before.version, tuple(draft.events))

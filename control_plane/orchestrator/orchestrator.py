@@ -25,11 +25,13 @@ from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, UlidSource, WorkerId, shard_of
 from agentflow.ports import EventStore, MessageBus, ShardLost, Shelf, Subscription
 from control_plane.orchestrator import relay
-from control_plane.orchestrator.admission import Admission, NoLimits, Room
+from control_plane.orchestrator.admission import Admission
+from control_plane.orchestrator.bounds import NO_BOUNDS, Bounds
 from control_plane.orchestrator.children import Children, Resolve
 from control_plane.orchestrator.claiming import Claiming
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
 from control_plane.orchestrator.feed import Feed
+from control_plane.orchestrator.idle import idle
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import SENDER, Outbound
 from control_plane.orchestrator.ownership import Ownership
@@ -39,6 +41,7 @@ from control_plane.orchestrator.routing import Routing
 from control_plane.orchestrator.sweeper import Sweeper
 from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Wanted, Watchers
+from control_plane.orchestrator.windows import Place, Windows
 
 _log = structlog.get_logger(__name__)
 
@@ -127,8 +130,7 @@ class Orchestrator:
         resend_after_s: float,
         environment: Mapping[str, str],
         claims: ClaimCheck | None = None,
-        room: Room | None = None,
-        tenant_max: Callable[[TenantId], int | None] = lambda _: None,
+        bounds: Bounds = NO_BOUNDS,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -153,16 +155,16 @@ class Orchestrator:
             owned=ownership.epochs,
             shards=shards,
         )
-        self._tenant_max = tenant_max
-        self._admission = self._admitting(room or NoLimits())
+        self._bounds = bounds
+        self._admission = self._admitting()
         self._feed = Feed(bus=bus, clock=clock, ids=ids, shards=shards)
         outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, unsendable=self._fail_step)
-        self._sweeper = Sweeper(
-            bus=bus, outbound=outbound, clock=clock, open_executions=self._open, resend_after_s=resend_after_s
-        )
+        self._windows = Windows(bounds.window)
+        self._sweeper = self._sweeping(outbound, resend_after_s)
         self._performer = Performer(
             outbound=outbound,
             sweeper=self._sweeper,
+            windows=self._windows,
             children=Children(post=self._routing.post, stamp=self._stamp, resolve=resolve, claims=claims),
             open_executions=self._open,
         )
@@ -182,10 +184,20 @@ class Orchestrator:
             claims=claims,
         )
 
-    def _admitting(self, room: Room) -> Admission:
+    def _sweeping(self, outbound: Outbound, resend_after_s: float) -> Sweeper:
+        return Sweeper(
+            bus=self._bus,
+            outbound=outbound,
+            clock=self._clock,
+            open_executions=self._open,
+            resend_after_s=resend_after_s,
+            windows=self._windows,
+        )
+
+    def _admitting(self) -> Admission:
         return Admission(
-            room=room,
-            tenant_max=self._tenant_max,
+            room=self._bounds.room,
+            tenant_max=self._bounds.tenant_max,
             post=self._routing.post,
             clock=self._clock,
             stamp=self._stamp,
@@ -241,7 +253,7 @@ class Orchestrator:
             self._stamp(), execution, tenant, workflow, kept, self._ids.trace(), timeout_ms,
             env=self._environment,
             priority=priority,
-            queue=queue_for(not_before_ms, workflow_max, of_tenant=self._tenant_max(tenant) is not None),
+            queue=queue_for(not_before_ms, workflow_max, of_tenant=self._bounds.tenant_max(tenant) is not None),
         )  # fmt: skip
         return await self._routing.committed(tenant, execution, message, again=reserved is not None)
 
@@ -315,6 +327,7 @@ class Orchestrator:
     async def _sweep(self) -> None:
         while True:
             await self._clock.sleep(limits.SWEEP_S)
+            self._forget_idle()
             try:
                 await self._sweeper.sweep()
                 await self._performer.catch_up()
@@ -339,7 +352,8 @@ class Orchestrator:
                 await subscription.stop()
         self._admission.let_go(shards)
         for execution in [one for one in self._open if shard_of(one, self._shards) in shards]:
-            del self._open[execution]
+            for flight in self._open.pop(execution).in_flight.values():
+                await self._performer.over(Place(execution, flight.path, flight.attempt))
             self._timers.arm(execution, None)
             self._watchers.lost(execution, ShardLost([shard_of(execution, self._shards)]))
 
@@ -349,10 +363,16 @@ class Orchestrator:
             for state in await self._store.load_all(left[first : first + limits.RECOVER_AT_ONCE]):
                 if not state.ended:
                     self._loop.adopt(state)
+            self._forget_idle()
         if left:
             _log.info("executions.recovered", executions=len(left))
             await self._sweeper.sweep()
             await self._performer.catch_up()
+
+    def _forget_idle(self) -> None:
+        """Keep memory bounded: executions that only wait are read again when something happens to them."""
+        for execution in idle(self._open, keep=self._bounds.open_max):
+            del self._open[execution]
 
     def _wake(self, execution: ExecutionId) -> None:
         def settled(_: ExecutionState) -> None:
@@ -384,7 +404,9 @@ class Orchestrator:
             HeldStep(execution, flight.path, flight.attempt)
             for execution, state in self._open.items()
             for flight in state.in_flight.values()
-            if flight.agent in agents and flight.at_ms <= since_before_ms
+            if flight.agent in agents
+            and flight.at_ms <= since_before_ms
+            and not self._windows.holds(Place(execution, flight.path, flight.attempt))
         ]
 
     def _fail_step(self, execution: ExecutionId, command: DispatchStep, fault: StepFault) -> None:

@@ -5,7 +5,7 @@ certain to have been done is suspected, and done once more by `catch_up`.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 import structlog
@@ -20,11 +20,15 @@ from agentflow.execution.commands import (
     OpenTask,
     StartChild,
 )
-from agentflow.execution.state import ExecutionState
+from agentflow.execution.events import Event, StepDoubted, StepFailed, StepHalted, StepSucceeded
+from agentflow.execution.state import ExecutionState, dispatch
 from agentflow.ids import ExecutionId
 from control_plane.orchestrator.children import Children
 from control_plane.orchestrator.outbound import Outbound
 from control_plane.orchestrator.sweeper import Sweeper
+from control_plane.orchestrator.windows import Place, Windows
+
+_OVER = (StepSucceeded, StepFailed, StepHalted, StepDoubted)
 
 _log = structlog.get_logger(__name__)
 
@@ -35,11 +39,13 @@ class Performer:
         *,
         outbound: Outbound,
         sweeper: Sweeper,
+        windows: Windows,
         children: Children,
         open_executions: Mapping[ExecutionId, ExecutionState],
     ) -> None:
         self._outbound = outbound
         self._sweeper = sweeper
+        self._windows = windows
         self._children = children
         self._open = open_executions
         self._suspected: deque[tuple[ExecutionId, StartChild]] = deque()
@@ -48,8 +54,10 @@ class Performer:
     async def perform(self, state: ExecutionState, command: Command) -> None:
         match command:
             case DispatchStep():
-                await self._outbound.send_step(state, command)
-                self._sweeper.sent(state.execution, command)
+                place = Place(state.execution, command.path, command.attempt)
+                if self._windows.enter(command.agent, state.tenant, place, priority=state.priority):
+                    await self._outbound.send_step(state, command)
+                    self._sweeper.sent(state.execution, command)
             case CancelStep():
                 await self._outbound.send_cancel(state, command)
             case StartChild():
@@ -60,6 +68,30 @@ class Performer:
                 pass  # people find it in the state of the execution, and answer it there
             case _:
                 assert_never(command)
+
+    async def settled(self, before: ExecutionState, state: ExecutionState, events: Sequence[Event]) -> None:
+        """What came back, or is not waited for any more, makes room for others in its agent's window."""
+        for event in events:
+            if isinstance(event, _OVER):
+                flight = before.in_flight.get(event.path)
+                if flight is not None:
+                    await self.over(Place(state.execution, flight.path, flight.attempt))
+        if state.ended and before.in_flight:
+            for flight in before.in_flight.values():
+                await self.over(Place(state.execution, flight.path, flight.attempt))
+
+    async def over(self, place: Place) -> None:
+        rest = self._windows.over(place)
+        while rest:
+            following = rest.pop()
+            state = self._open.get(following.execution)
+            step = state.in_flight.get(following.path) if state is not None else None
+            if state is None or step is None or step.attempt != following.attempt:
+                rest += self._windows.over(following)  # nobody waits for it any more
+                continue
+            command = dispatch(step)
+            await self._outbound.send_step(state, command)
+            self._sweeper.sent(state.execution, command)
 
     def suspect(self, execution: ExecutionId, command: Command) -> None:
         """Nobody here knows whether this was ever done."""
@@ -75,6 +107,8 @@ class Performer:
 
     async def catch_up(self) -> None:
         """Tell what was unheard, and begin again the children that are suspected while their parents still wait."""
+        for place in self._sweeper.settled():
+            await self.over(place)
         for _ in range(len(self._unheard)):
             self.ended(self._unheard.popleft())
         for _ in range(len(self._suspected)):

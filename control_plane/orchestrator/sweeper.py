@@ -20,6 +20,7 @@ from agentflow.execution.state import ExecutionState, dispatch
 from agentflow.ids import AgentName, ExecutionId, StepPath
 from agentflow.ports import MessageBus
 from control_plane.orchestrator.outbound import Outbound
+from control_plane.orchestrator.windows import Place, Windows
 
 _log = structlog.get_logger(__name__)
 
@@ -40,13 +41,16 @@ class Sweeper:
         clock: Clock,
         open_executions: Mapping[ExecutionId, ExecutionState],
         resend_after_s: float,
+        windows: Windows,
     ) -> None:
         self._bus = bus
         self._outbound = outbound
         self._clock = clock
         self._open = open_executions
         self._resend_after_s = resend_after_s
+        self._windows = windows
         self._sent: deque[_Sent] = deque()  # oldest first
+        self._settled: list[Place] = []
 
     def sent(self, execution: ExecutionId, command: DispatchStep) -> None:
         self._sent.append(_Sent(self._clock.monotonic_s(), execution, command.path, command.attempt))
@@ -54,6 +58,11 @@ class Sweeper:
     def suspect(self, execution: ExecutionId, command: DispatchStep) -> None:
         """Treat a step as overdue now: nobody here remembers whether it was ever sent."""
         self._sent.appendleft(_Sent(-math.inf, execution, command.path, command.attempt))
+
+    def settled(self) -> list[Place]:
+        """What was found to be over since the last time, however that came about: no room is lost for good."""
+        found, self._settled = self._settled, []
+        return found
 
     async def sweep(self) -> int:
         """Repeat what is overdue; returns how many steps were sent again."""
@@ -65,8 +74,13 @@ class Sweeper:
             state = self._open.get(sent.execution)
             step = state.in_flight.get(sent.path) if state is not None else None
             if state is None or step is None or step.attempt != sent.attempt:
+                if (place := Place(sent.execution, sent.path, sent.attempt)) in self._windows:
+                    self._settled.append(place)
                 continue  # it has its outcome
             command = dispatch(step)
+            place = Place(sent.execution, sent.path, sent.attempt)
+            if not self._windows.enter(step.agent, state.tenant, place, priority=state.priority):
+                continue  # it goes out when others have come back
             self.sent(sent.execution, command)
             age_s = (self._clock.now_ms() - step.at_ms) / 1000
             if age_s >= limits.DEDUP_WINDOW_S / 2 and not await self._is_idle(step.agent, idle):

@@ -43,6 +43,7 @@ from agentflow.ids import (
 )
 from agentflow.ports import BusUnavailable, Delivery, NewEvents, Startable, StorageUnavailable, VersionConflict
 from agentflow.testing import eventually
+from control_plane.orchestrator.bounds import NO_BOUNDS, Bounds
 from control_plane.orchestrator.orchestrator import (
     ExecutionEnded,
     ExecutionNotFound,
@@ -212,7 +213,7 @@ class Desk:
 def desk(nats, tmp_path: Path):
     @asynccontextmanager
     async def opened(
-        *, working: bool = True, missing: tuple[str, ...] = (), lease_s: float = 30, alone: bool = True
+        *, working=True, missing: tuple[str, ...] = (), lease_s=30.0, alone=True, bounds: Bounds = NO_BOUNDS
     ) -> AsyncIterator[Desk]:
         clock = SystemClock()
         ids = UlidSource(clock.now_ms)
@@ -249,6 +250,7 @@ def desk(nats, tmp_path: Path):
                 ownership=ownership,
                 resend_after_s=0.5,
                 environment={"REGION": "eu"},
+                bounds=bounds,
             )
             async with orchestrator.running():
                 if working:
