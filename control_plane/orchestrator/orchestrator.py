@@ -154,6 +154,7 @@ class Orchestrator:
             state=self.state,
             owned=ownership.epochs,
             shards=shards,
+            claims=claims,
         )
         self._bounds = bounds
         self._admission = self._admitting()

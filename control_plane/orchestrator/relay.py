@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from agentflow.contracts.claims import Claimed, joined, parted
 from agentflow.errors import AgentFlowError, Bug, Conflict, NotFound, Rejected, Unavailable
 from agentflow.execution import messages
 from agentflow.execution.messages import ExecutionMessage, Stamp
@@ -47,6 +48,7 @@ class Order(msgspec.Struct, frozen=True):
     kind: str
     body: dict[str, Any]
     only_at: int | None = None
+    claims: tuple[Claimed, ...] = ()  # of `body`: what is too large to travel
     v: int = 1
 
 
@@ -61,9 +63,9 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def order(tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, only_at: int | None = None) -> bytes:
-    body = msgspec.to_builtins(message)
+    body, claims = parted(message)
     del body["stamp"]
-    return msgspec.json.encode(Order(tenant, execution, type(message).__name__, body, only_at))
+    return msgspec.json.encode(Order(tenant, execution, type(message).__name__, body, only_at, tuple(claims)))
 
 
 def read_order(raw: bytes) -> Order:
@@ -71,7 +73,7 @@ def read_order(raw: bytes) -> Order:
 
 
 def message_of(received: Order, stamp: Stamp) -> ExecutionMessage:
-    body = {**received.body, "stamp": msgspec.to_builtins(stamp)}
+    body = {**joined(received.body, received.claims), "stamp": msgspec.to_builtins(stamp)}
     return msgspec.convert(body, _KINDS[received.kind])
 
 

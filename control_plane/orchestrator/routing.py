@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from agentflow import limits
+from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.errors import AgentFlowError
 from agentflow.execution.messages import ExecutionMessage, Stamp, Start
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId, shard_of
-from agentflow.ports import BusUnavailable, MessageBus, ShardLost
+from agentflow.ports import BusUnavailable, MessageBus, ShardLost, Shelf
 from control_plane.orchestrator import relay
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.watchers import Wanted
@@ -34,6 +35,7 @@ class Routing:
         state: Callable[[TenantId, ExecutionId], Awaitable[ExecutionState]],
         owned: Mapping[int, int],
         shards: int,
+        claims: ClaimCheck | None = None,
     ) -> None:
         self._inbox = inbox
         self._bus = bus
@@ -42,6 +44,7 @@ class Routing:
         self._state = state
         self._owned = owned
         self._shards = shards
+        self._claims = claims
         self._hops: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
@@ -114,6 +117,8 @@ class Routing:
     async def _committed_elsewhere(
         self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, only_at: int | None
     ) -> ExecutionState:
+        if self._claims is not None:  # a message of the bus has a bound, and what people send has none
+            message = await self._claims.checked_fields(Shelf(tenant, execution), message)
         question = relay.order(tenant, execution, message, only_at)
         shard = shard_of(execution, self._shards)
         relay.read_answer(await self._bus.request(relay.subject(shard), question, within_s=limits.HOP_S), shard)

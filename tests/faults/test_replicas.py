@@ -118,3 +118,39 @@ async def test_a_watcher_on_one_replica_sees_what_another_one_commits(world, pos
                 message = json.loads(await socket.recv())
                 if message["type"] == "event":
                     seen.setdefault(message["event"]["execution_id"], []).append(message["event"]["version"])
+
+
+LISTENS = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: listens, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: hears
+    final_states: [done]
+    states:
+      hears: {wait: {signal: go}, timeout: 5m, on_success: done}
+      done: {succeed: {heard: "${steps.hears.output}", given: "${input.text}"}}
+"""
+
+
+async def test_what_is_too_large_for_a_message_reaches_the_replica_that_owns_it(world, postgres_dsn, tmp_path):
+    async with (
+        world(AF_DB_DSN=postgres_dsn, AF_LEASE_S=LEASE_S) as here,
+        second_control_plane(here, postgres_dsn, tmp_path) as (_, client),
+    ):
+        await eventually(lambda: shards_of(tmp_path / "second.log") == 8, within_s=20)
+        await here.client.push_workflow(LISTENS)
+        given, heard = "i" * 2_000_000, "s" * 3_000_000
+        for number in range(3):
+            # A keyed start is made again by the other one, and a signal sent through both: one of them has to ask.
+            started = [
+                await one.execute("listens", {"text": given}, key=f"large-{number}") for one in (here.client, client)
+            ]
+            assert started[0].execution_id == started[1].execution_id
+            other = client if number % 2 else here.client
+            await other.signal(started[0].execution_id, "go", heard)
+            ended = [event async for event in here.client.follow(started[0].execution_id)][-1]
+            assert ended.type == "execution.completed.v1"
+            assert ended.data["output"] == {"heard": heard, "given": given}
