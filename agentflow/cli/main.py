@@ -11,6 +11,7 @@ from agentflow.cli import (
     demo,
     dev,
     doctor,
+    limits,
     looking_back,
     people,
     run,
@@ -54,6 +55,7 @@ app.add_typer(storage.retention, name="retention")
 app.add_typer(storage.keys, name="keys")
 database.app.command("rekey")(storage.rekey)  # the same as `af keys rekey`, where people look for it too
 app.command("doctor")(doctor.doctor)
+app.command("limits")(limits.show_limits)
 app.command("version")(version.show_version)
 
 

@@ -20,6 +20,32 @@ ExecutionArgument = Annotated[str, typer.Argument(help="An execution's id.", sho
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with the event.", show_default=False)]
 
 
+OneOrNone = Annotated[str | None, typer.Argument(help="An execution's id.", show_default=False)]
+WorkflowOption = Annotated[
+    str | None, typer.Option("--workflow", help="All executions of this workflow.", show_default=False)
+]
+EverythingOption = Annotated[bool, typer.Option("--all", help="All executions of the tenant.")]
+
+
+def _ensure_one_way(execution: str | None, workflow: str | None, everything: bool) -> None:
+    if [execution is not None, workflow is not None, everything].count(True) != 1:
+        raise UnusableInput("which executions is not clear", "Name one, or give --workflow NAME, or give --all.")
+
+
+def _ask_all(json: bool, what: str, ask: "Callable[[Client], Awaitable[int]]") -> None:
+    async def run() -> int:
+        from agentflow.cli.connection import control_plane
+
+        async with control_plane() as api:
+            return await ask(api)
+
+    count = asyncio.run(run())
+    if json:
+        print_json({what: count})
+    else:
+        stdout().print(f"{count} {what}.")
+
+
 def ask(json: bool, ask: "Callable[[Client], Awaitable[Execution]]") -> None:
     async def run() -> None:
         from agentflow.cli.connection import control_plane
@@ -35,25 +61,49 @@ def ask(json: bool, ask: "Callable[[Client], Awaitable[Execution]]") -> None:
 
 
 @app.command()
-def pause(execution: ExecutionArgument, reason: ReasonOption = "", json: JsonFlag = False) -> None:
-    """Begin nothing new in an execution. Steps that run may end, and their results are kept.
+def pause(
+    execution: OneOrNone = None,
+    workflow: WorkflowOption = None,
+    everything: EverythingOption = False,
+    reason: ReasonOption = "",
+    json: JsonFlag = False,
+) -> None:
+    """Begin nothing new in an execution, in all of a workflow, or in all there are.
+
+    Steps that run may end, and their results are kept.
 
     \b
     Examples:
       af executions pause exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --reason "supplier is down"
+      af executions pause --workflow support
+      af executions pause --all --reason "maintenance"
     """
-    ask(json, lambda api: api.pause(execution, reason=reason))
+    if execution is not None and not everything and workflow is None:
+        ask(json, lambda api: api.pause(execution, reason=reason))
+    else:
+        _ensure_one_way(execution, workflow, everything)
+        _ask_all(json, "paused", lambda api: api.pause_all(workflow=workflow, reason=reason))
 
 
 @app.command()
-def resume(execution: ExecutionArgument, json: JsonFlag = False) -> None:
-    """Let a paused execution go on.
+def resume(
+    execution: OneOrNone = None,
+    workflow: WorkflowOption = None,
+    everything: EverythingOption = False,
+    json: JsonFlag = False,
+) -> None:
+    """Let a paused execution go on, or all paused ones of a workflow, or all there are.
 
     \b
     Examples:
       af executions resume exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+      af executions resume --all
     """
-    ask(json, lambda api: api.resume(execution))
+    if execution is not None and not everything and workflow is None:
+        ask(json, lambda api: api.resume(execution))
+    else:
+        _ensure_one_way(execution, workflow, everything)
+        _ask_all(json, "resumed", lambda api: api.resume_all(workflow=workflow))
 
 
 @app.command()

@@ -4,8 +4,9 @@ The CLI and user programs call it. Requests that only read are safe to repeat an
 control plane restarts; `execute` and `push_workflow` are sent once.
 """
 
+import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -15,7 +16,7 @@ import msgspec
 from yarl import URL
 
 from agentflow.clock import Clock, SystemClock
-from agentflow.errors import Unavailable
+from agentflow.errors import Conflict, Unavailable
 from agentflow.limits import EVENTS_PAGE_MAX
 from agentflow.sdk.errors import ControlPlaneAway, NotAgentFlow, error_from
 from agentflow.sdk.identity import IdentityOperations
@@ -42,6 +43,7 @@ from agentflow.sdk.models import (
 _Answer = TypeVar("_Answer")
 
 _CREATED = 201
+_AT_ONCE = 200  # executions asked beside each other
 _FIRST_ERROR = 400
 
 _AT_ONCE_BYTES = 256 * 1024
@@ -223,6 +225,29 @@ class Client:
 
     async def resume(self, execution: str) -> Execution:
         return await self._ask(execution, "resume")
+
+    async def pause_all(self, *, workflow: str | None = None, reason: str = "") -> int:
+        """Every running execution, or every one of a workflow; how many that were. What starts later is not paused."""
+        return await self._each("running", workflow, lambda execution: self.pause(execution, reason=reason))
+
+    async def resume_all(self, *, workflow: str | None = None) -> int:
+        return await self._each("paused", workflow, self.resume)
+
+    async def _each(self, status: str, workflow: str | None, ask: Callable[[str], Awaitable[Execution]]) -> int:
+        """Ask it of all with a status, page by page: whoever was asked has another one. Who ended meanwhile is left."""
+        asked: set[str] = set()
+        changed = 0
+        while True:
+            page = await self.executions(workflow=workflow, status=status, limit=_AT_ONCE)
+            rest = [item.id for item in page.items if item.id not in asked]
+            if not rest:
+                return changed
+            asked.update(rest)
+            answers = await asyncio.gather(*(ask(execution) for execution in rest), return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException) and not isinstance(answer, Conflict):
+                    raise answer
+                changed += not isinstance(answer, BaseException)
 
     async def cancel(self, execution: str, *, reason: str = "") -> Execution:
         """Stop in order, with the compensations that the workflow declares."""

@@ -61,6 +61,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         *(f"af executions {look}" for look in ("break", "explain", "ticks")),
         "af executions list",
         "af executions show",
+        "af limits",
         "af keys",
         "af keys new",
         "af keys rekey",
