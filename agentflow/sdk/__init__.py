@@ -3,6 +3,7 @@
 Used by `af` and by programs. It knows the HTTP contract only: no bus, no database, no settings, no service.
 """
 
+from agentflow.sdk.blocking import BlockingClient
 from agentflow.sdk.client import Client
 
-__all__ = ["Client"]
+__all__ = ["BlockingClient", "Client"]

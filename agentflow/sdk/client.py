@@ -1,36 +1,40 @@
-"""Speaks the REST contract, asynchronously: one method for each thing the API can do, and `follow` on top.
+"""Speaks the REST contract, asynchronously: one method for each thing the API can do; `follow` and `watch` on top.
 
-The CLI and user programs call it. Requests that only read are safe to repeat and `follow` does so while the
-control plane restarts; `execute` and `push_workflow` are sent once.
+The CLI and user programs call it (`blocking` is for programs without an event loop). What only reads, or carries a key,
+is sent again where the control plane does not answer; `execute` without a key and `push_workflow` are sent once.
 """
 
 import asyncio
-import io
-from collections.abc import AsyncIterator, Awaitable, Callable
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from agentflow.clock import Clock, SystemClock
-from agentflow.errors import Conflict, Unavailable
+from agentflow.errors import Bug, Conflict, Limited, Unavailable
 from agentflow.limits import EVENTS_PAGE_MAX
-from agentflow.sdk.errors import ControlPlaneAway, NotAgentFlow, error_from
+from agentflow.sdk.errors import NotAgentFlow
 from agentflow.sdk.identity import IdentityOperations
 from agentflow.sdk.models import (
+    Agent,
+    AgentList,
     EvaluationList,
     EventPage,
     Execution,
     ExecutionEvent,
     ExecutionList,
+    ExecutionSummary,
+    LiveEvent,
     PushedTool,
     PushedWorkflow,
     Schedule,
     ScheduleList,
     StartedExecution,
+    Step,
+    StepList,
     TestedTool,
     Tick,
     TickList,
@@ -38,18 +42,19 @@ from agentflow.sdk.models import (
     ToolList,
     Workflow,
     WorkflowList,
+    WorkflowSummary,
 )
+from agentflow.sdk.transport import Response, Transport
+from agentflow.sdk.watching import watch
 
 _Answer = TypeVar("_Answer")
+_Page = TypeVar("_Page", ExecutionList, WorkflowList)
 
 _CREATED = 201
 _AT_ONCE = 200  # executions asked beside each other
-_FIRST_ERROR = 400
-
-_AT_ONCE_BYTES = 256 * 1024
+_LIMITED_S_MAX = 5.0  # who is told to come back later than this decides for themselves
 _TEST_S = 120.0  # a tool that is tried out may take this long
 _ANSWER_S = 30.0  # how long an answer may take beyond the wait that was asked for
-_IDLE_S = 3.0  # a connection unused for longer is not used again: servers close theirs after 5 s, perhaps just now
 _FOLLOW_WAIT_S = 20.0  # one long poll; short enough for proxies that cut idle requests at 30 s
 _BACK_OFF_S = (0.1, 2.0)  # first and longest pause between attempts to reach a control plane that is away
 
@@ -61,26 +66,28 @@ class Client:
     """
 
     def __init__(
-        self, api_url: str, *, token: str | None = None, api_key: str | None = None, clock: Clock | None = None
+        self,
+        api_url: str,
+        *,
+        token: str | None = None,
+        api_key: str | None = None,
+        retries: int = 2,
+        clock: Clock | None = None,
     ) -> None:
         self.api_url = api_url.rstrip("/")
         bearer = token or api_key
-        self._headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
+        self._transport = Transport(self.api_url, {} if bearer is None else {"Authorization": f"Bearer {bearer}"})
+        self._retries = retries
         self._clock = clock or SystemClock()
-        self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # As many at once as the caller wants. Proxies of the environment are not asked: they are for the outside, and
-        # must not stand between us and a loopback address.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=False, headers=self._headers)
+        await self._transport.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._transport.close()
 
     @property
     def identity(self) -> IdentityOperations:
@@ -97,8 +104,23 @@ class Client:
         pushed = self._read(response, PushedWorkflow)
         return msgspec.structs.replace(pushed, created=response.status == _CREATED)
 
-    async def workflows(self, *, name: str | None = None, limit: int | None = None) -> WorkflowList:
-        return self._read(await self._send("GET", "/workflows", params=_asked(limit=limit, name=name)), WorkflowList)
+    async def workflows(
+        self,
+        *,
+        name: str | None = None,
+        tag: str | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> WorkflowList:
+        """One page, newest first."""
+        parameters = _asked(limit=limit, cursor=cursor, name=name, tag=tag)
+        return self._read(await self._send("GET", "/workflows", params=parameters), WorkflowList)
+
+    async def iter_workflows(self, **filters: Any) -> AsyncIterator[WorkflowSummary]:
+        """Every version that fits the filters of `workflows`, page by page as they are asked for."""
+        async for page in _pages(lambda cursor: self.workflows(cursor=cursor, **filters)):
+            for item in page.items:
+                yield item
 
     async def workflow(self, ref: str) -> Workflow:
         """By id, by name (its newest version) or by `name@version`."""
@@ -109,8 +131,18 @@ class Client:
         pushed = self._read(response, PushedTool)
         return msgspec.structs.replace(pushed, created=response.status == _CREATED)
 
-    async def tools(self, *, name: str | None = None) -> ToolList:
-        return self._read(await self._send("GET", "/tools", params=_asked(name=name)), ToolList)
+    async def tools(self, *, name: str | None = None, cursor: str | None = None, limit: int = 200) -> ToolList:
+        parameters = _asked(limit=limit, cursor=cursor, name=name)
+        return self._read(await self._send("GET", "/tools", params=parameters), ToolList)
+
+    async def agents(self) -> list[Agent]:
+        """Those that some worker answers for now."""
+        return self._read(await self._send("GET", "/agents", params=_asked(limit=200)), AgentList).items
+
+    async def steps(self, execution: str, *, after: int = 0) -> list[Step]:
+        """The steps of an execution and how far each has come, in the order in which they were first asked for."""
+        path = f"/executions/{_segment(execution)}/steps"
+        return self._read(await self._send("GET", path, params=_given(after=after)), StepList).items
 
     async def tool(self, ref: str) -> Tool:
         """By name (its newest version), `name@1` or `name@1.2.0`."""
@@ -161,10 +193,36 @@ class Client:
         return self._read(response, StartedExecution)
 
     async def executions(
-        self, *, workflow: str | None = None, status: str | None = None, limit: int | None = None
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        tag: str | None = None,
+        started_after: str | None = None,
+        started_before: str | None = None,
+        input: dict[str, str] | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
     ) -> ExecutionList:
-        parameters = _asked(limit=limit, workflow=workflow, status=status)
+        """One page, newest first. `status` may be several with commas; `input` looks into it, by paths with dots."""
+        attributes = {f"input.{path}": value for path, value in (input or {}).items()}
+        parameters = _asked(
+            limit=limit,
+            cursor=cursor,
+            workflow=workflow,
+            status=status,
+            tag=tag,
+            started_after=started_after,
+            started_before=started_before,
+            **attributes,
+        )
         return self._read(await self._send("GET", "/executions", params=parameters), ExecutionList)
+
+    async def iter_executions(self, **filters: Any) -> AsyncIterator[ExecutionSummary]:
+        """Every execution that fits the filters of `executions`, page by page as they are asked for."""
+        async for page in _pages(lambda cursor: self.executions(cursor=cursor, **filters)):
+            for item in page.items:
+                yield item
 
     async def execution(self, execution: str) -> Execution:
         return self._read(await self._send("GET", f"/executions/{_segment(execution)}"), Execution)
@@ -276,7 +334,8 @@ class Client:
             "POST",
             f"/executions/{_segment(execution)}/{what}",
             content=b"" if body is None else msgspec.json.encode(body),
-            headers={"Content-Type": "application/json"},
+            # Recorded once, however often it is sent.
+            headers={"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)},
         )
         return self._read(response, Execution)
 
@@ -312,6 +371,21 @@ class Client:
                 after = event.version
             ended = page.ended
 
+    def watch(
+        self,
+        *,
+        execution: str | None = None,
+        workflow: str | None = None,
+        after: int | None = None,
+        patience_s: float = 60,
+    ) -> AsyncGenerator[LiveEvent, None]:
+        """Live events of an execution, a workflow (by name) or everything, without end: each once, in order.
+
+        Begins behind the number `after`, or now. A control plane that goes away is waited for.
+        """
+        asked = _given(execution=execution, workflow=workflow)
+        return watch(self._transport, self._clock, asked, after=after, patience_s=patience_s)
+
     async def ready(self) -> bool:
         """Whether a control plane is there and takes work."""
         try:
@@ -341,49 +415,37 @@ class Client:
         headers: dict[str, str] | None = None,
         params: dict[str, str | float] | None = None,
         within_s: float = _ANSWER_S,
-    ) -> "_Response":
-        if self._session is None:
-            raise RuntimeError("A Client is open inside of `async with` only.")
-        url = path if path.startswith(self.api_url) else f"{self.api_url}/api/v1{path}"
-        try:
-            async with self._session.request(
-                method,
-                URL(url, encoded=True),
-                data=_in_parts(content),
-                headers=headers,
-                params=params,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=within_s),
-            ) as response:
-                answer = _Response(path, response.status, await response.read())
-        except (aiohttp.InvalidURL, ValueError) as error:
-            raise NotAgentFlow(self.api_url, str(error)) from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ControlPlaneAway(self.api_url, str(error) or type(error).__name__) from None
-        if answer.status >= _FIRST_ERROR:
-            raise error_from(self.api_url, answer.status, answer.content)
-        return answer
+    ) -> Response:
+        """Once, or again where that changes nothing: a read, a request with a key, or one that was turned away."""
+        repeatable = method == "GET" or (headers is not None and "Idempotency-Key" in headers)
+        pause_s, longest_s = _BACK_OFF_S
+        for left in range(self._retries, -1, -1):
+            try:
+                return await self._transport.send(
+                    method, path, content=content, headers=headers, params=params, within_s=within_s
+                )
+            except Limited as limited:
+                if not left or limited.retry_after_s > _LIMITED_S_MAX:
+                    raise
+                await self._clock.sleep(limited.retry_after_s)
+            except NotAgentFlow:
+                raise
+            except Unavailable:
+                if not left or not repeatable:
+                    raise
+                await self._clock.sleep(pause_s)
+                pause_s = min(pause_s * 2, longest_s)
+        raise Bug("A request was neither answered nor given up.")
 
-    def _read(self, response: "_Response", shape: type[_Answer]) -> _Answer:
+    def _read(self, response: Response, shape: type[_Answer]) -> _Answer:
         try:
             return msgspec.json.decode(response.content, type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NotAgentFlow(self.api_url, f"unexpected answer to {response.path}: {error}") from None
 
 
-class _Response(msgspec.Struct, frozen=True):
-    path: str
-    status: int
-    content: bytes
-
-
 class _Triggered(msgspec.Struct, frozen=True):
     execution_id: str
-
-
-def _in_parts(content: str | bytes | None) -> str | bytes | io.BytesIO | None:
-    """A large body is written piece by piece, so that nothing else of the caller's loop waits for it."""
-    return io.BytesIO(content) if isinstance(content, bytes) and len(content) > _AT_ONCE_BYTES else content
 
 
 def _segment(text: str) -> str:
@@ -391,9 +453,19 @@ def _segment(text: str) -> str:
     return quote(text, safe="@")
 
 
-def _asked(limit: int | None = None, **filters: str | None) -> dict[str, str | float]:
+async def _pages(ask: Callable[[str | None], Awaitable[_Page]]) -> AsyncIterator[_Page]:
+    cursor: str | None = None
+    while True:
+        page = await ask(cursor)
+        yield page
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _asked(limit: int | None = None, cursor: str | None = None, **filters: str | None) -> dict[str, str | float]:
     """The parameters of a list."""
-    return _given(limit=limit, **{f"filter[{field}]": value for field, value in filters.items()})
+    return _given(limit=limit, cursor=cursor, **{f"filter[{field}]": value for field, value in filters.items()})
 
 
 def _given(**parameters: str | float | None) -> dict[str, str | float]:

@@ -230,6 +230,48 @@ class ExecutionEvent(msgspec.Struct, frozen=True):
     data: dict[str, Any]
 
 
+class LiveEvent(msgspec.Struct, frozen=True):
+    """An event in the feed. `seq` is its number there: what to go on from."""
+
+    seq: int
+    execution_id: str
+    workflow: str
+    version: int
+    type: str
+    at: str
+    data: dict[str, Any]
+    large: list[dict[str, Any]] = []  # values too large for a feed: empty in `data`, whole in `history`
+
+
+class Step(msgspec.Struct, frozen=True):
+    path: str
+    number: int
+    name: str
+    agent: str
+    status: str
+    attempt: int
+    scheduled_at: str
+    tool: str | None = None
+    worker: str | None = None
+    fault: str | None = None
+    ended_at: str | None = None
+
+
+class StepList(msgspec.Struct, frozen=True):
+    items: list[Step]
+
+
+class Agent(msgspec.Struct, frozen=True):
+    name: str
+    health: str
+    workers: int
+    running: int
+
+
+class AgentList(msgspec.Struct, frozen=True):
+    items: list[Agent]
+
+
 class EventPage(msgspec.Struct, frozen=True):
     items: list[ExecutionEvent]
     ended: bool

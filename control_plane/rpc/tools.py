@@ -39,6 +39,7 @@ class ToolService(pb_grpc.ToolServiceServicer):
     async def Test(self, request: pb.TestRequest, context: Context) -> pb.TestResponse:  # noqa: N802
         async with answering(context):
             tool = await self._behind.tools.find(caller().tenant, request.reference)
+            caller().require_tool(tool.name)
             given = from_value(request.input) if request.HasField("input") else {}
             outcome = await self._behind.test_tool(caller().tenant, tool, given, network=request.network)
         fault = outcome["fault"]

@@ -1,5 +1,6 @@
 """The SDK against a real HTTP server that answers what a test tells it to."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from agentflow.clock import ControlledClock
 from agentflow.errors import AgentFlowError, Bug, Conflict, Invalid, NotFound, Problem, Unavailable
 from agentflow.sdk import Client
 from agentflow.sdk.errors import ControlPlaneAway, NotAgentFlow
+from agentflow.testing import eventually
 
 Answer = tuple[int, Any]  # a status, and a body: bytes as they are, anything else as JSON
 CUT = (0, b"")  # no answer: the connection is closed, as when a process dies
@@ -227,3 +230,46 @@ async def test_a_history_of_many_pages_is_read_to_its_end(server: Server) -> Non
 
 def after_of(path: str) -> str:
     return path.partition("after=")[2].partition("&")[0]
+
+
+@pytest.mark.parametrize("trouble", [CUT, problem(503, "AF2002")])
+async def test_what_only_reads_or_carries_a_key_is_sent_again(server: Server, trouble: Answer) -> None:
+    server.answers = [trouble, trouble, (200, SUMMARY | {"definition": {}, "source": ""})]
+    async with Client(server.url) as api:
+        assert (await api.workflow("support")).name == "support"
+
+        server.answers = [trouble, (200, STARTED)]
+        assert (await api.execute("support", {}, key="mine")).execution_id == "exec_1"
+
+    assert len(server.asked) == 5
+    assert [headers.get("Idempotency-Key") for headers in server.headers[3:]] == ["mine", "mine"]
+
+
+async def test_a_start_without_a_key_is_sent_once_because_it_may_have_been_taken(server: Server) -> None:
+    server.answers = [CUT, (200, STARTED)]
+    async with Client(server.url) as api:
+        with pytest.raises(ControlPlaneAway):
+            await api.execute("support", {})
+
+    assert len(server.asked) == 1
+
+
+async def test_no_more_is_sent_than_the_caller_allows(server: Server) -> None:
+    server.answers = [problem(503, "AF2002")]
+    async with Client(server.url, retries=0) as api:
+        with pytest.raises(Unavailable):
+            await api.workflow("support")
+
+    assert len(server.asked) == 1
+
+
+async def test_who_is_told_to_slow_down_does(server: Server) -> None:
+    clock = ControlledClock()
+    server.answers = [problem(429, "AF1702"), (200, STARTED)]
+    async with Client(server.url, clock=clock) as api:
+        waiting = asyncio.create_task(api.execute("support", {}))
+        await eventually(lambda: len(server.asked) == 1 and clock._sleepers)
+        await clock.advance(1.0)
+        assert (await waiting).execution_id == "exec_1"
+
+    assert len(server.asked) == 2

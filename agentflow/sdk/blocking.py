@@ -1,0 +1,112 @@
+"""The client for programs without an event loop: the same calls, each returning when it is done.
+
+A loop of its own, in a thread of its own, runs the asynchronous `Client`; nothing of the contract is written twice.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from agentflow.sdk.client import Client
+from agentflow.sdk.models import (
+    Execution,
+    ExecutionEvent,
+    ExecutionSummary,
+    LiveEvent,
+    PushedWorkflow,
+    StartedExecution,
+    Workflow,
+    WorkflowSummary,
+)
+
+T = TypeVar("T")
+_END = object()
+
+
+class BlockingClient:
+    """`with BlockingClient("http://127.0.0.1:8080", api_key="afk_…") as af: af.execute("support", {…}, wait=True)`
+
+    What has no method of its own here: `af.call(lambda client: client.tools())`.
+    """
+
+    def __init__(self, api_url: str, *, token: str | None = None, api_key: str | None = None, retries: int = 2) -> None:
+        self._client = Client(api_url, token=token, api_key=api_key, retries=retries)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="agentflow client", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._run(self._client.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._client.__aexit__(kind, error, trace))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def call(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+        """Anything else that the asynchronous client can do."""
+        return self._run(ask(self._client))
+
+    def push_workflow(self, text: str | bytes, content_type: str = "application/yaml") -> PushedWorkflow:
+        return self._run(self._client.push_workflow(text, content_type))
+
+    def workflow(self, ref: str) -> Workflow:
+        return self._run(self._client.workflow(ref))
+
+    def workflows(self, **filters: Any) -> Iterator[WorkflowSummary]:
+        """Every one, page by page as they are asked for."""
+        return self._iterated(self._client.iter_workflows(**filters))
+
+    def execute(self, ref: str, input: Any, **how: Any) -> StartedExecution:
+        """Takes what `Client.execute` takes; with `wait=True` it returns with the result."""
+        return self._run(self._client.execute(ref, input, **how))
+
+    def execution(self, execution: str) -> Execution:
+        return self._run(self._client.execution(execution))
+
+    def executions(self, **filters: Any) -> Iterator[ExecutionSummary]:
+        """Every one that fits, newest first, page by page as they are asked for."""
+        return self._iterated(self._client.iter_executions(**filters))
+
+    def cancel(self, execution: str, *, reason: str = "") -> Execution:
+        return self._run(self._client.cancel(execution, reason=reason))
+
+    def signal(self, execution: str, name: str, payload: Any = None) -> Execution:
+        return self._run(self._client.signal(execution, name, payload))
+
+    def history(self, execution: str) -> list[ExecutionEvent]:
+        return self._run(self._client.history(execution))
+
+    def follow(self, execution: str, *, after: int = 0) -> Iterator[ExecutionEvent]:
+        """Every event as it is committed, until the execution has ended."""
+        return self._iterated(self._client.follow(execution, after=after))
+
+    def watch(
+        self, *, execution: str | None = None, workflow: str | None = None, after: int | None = None
+    ) -> Iterator[LiveEvent]:
+        """Live events, without end."""
+        return self._iterated(self._client.watch(execution=execution, workflow=workflow, after=after))
+
+    def _run(self, awaited: Awaitable[T]) -> T:
+        async def done() -> T:
+            return await awaited
+
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result()
+
+    def _iterated(self, items: AsyncIterator[T]) -> Iterator[T]:
+        async def following() -> Any:
+            return await anext(items, _END)
+
+        try:
+            while (item := self._run(following())) is not _END:
+                yield item
+        finally:
+            closing = getattr(items, "aclose", None)
+            if closing is not None:
+                self._run(closing())
