@@ -6,7 +6,8 @@ checked once more by itself, as an expression in which the fields of the item ar
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from planners.expressions.engine import DYN, Engine, Refusal
+from planners.expressions.engine import DYN, Refusal
+from planners.expressions.engines import check_text
 from planners.expressions.lexer import NamePath, Token
 from planners.expressions.scope import Scope
 from planners.expressions.walks import Walks
@@ -20,7 +21,6 @@ def refusals_in_bodies(
     paths: Sequence[NamePath],
     scope: Scope,
     declared: Mapping[str, str],
-    engine: Engine,
 ) -> list[Refusal]:
     """`declared` are the names that are known outside of the macros."""
     walks = Walks(words, paths)
@@ -33,11 +33,11 @@ def refusals_in_bodies(
         for at, (first, last) in enumerate(arguments):
             # Blanks before it, so that every place is what it was.
             body = " " * words[first].start + text[words[first].start : words[last].end]
-            result = engine.compile_text(body, {**declared, **items})
+            result = check_text(body, {**declared, **items})
             if isinstance(result, list):
                 found += result
-            elif result.type not in ("bool", DYN) and not _gives(words, bracket, at, len(arguments)):
-                shown = result.type.replace("<", "(").replace(">", ")")
+            elif result not in ("bool", DYN) and not _gives(words, bracket, at, len(arguments)):
+                shown = result.replace("<", "(").replace(">", ")")
                 found.append(Refusal("overload", "_&&_", words[bracket].start, f"(bool, {shown})"))
     return found
 

@@ -1,6 +1,6 @@
 """Faults of an expression, found before anything runs: syntax, types, unknown names, cost.
 
-The engine's own checker does the work, against variables declared from the schemas (`input.severity: int`).
+One checker does the work for every engine, against variables declared from the schemas (`input.severity: int`).
 It is asked more than once: the names it does not know are how fields of the previous output are found.
 """
 
@@ -14,7 +14,8 @@ from agentflow.workflow.suggest import did_you_mean
 from planners.expressions.bodies import refusals_in_bodies
 from planners.expressions.bounds import TooCostly, is_macro, refuse_costly, words_of
 from planners.expressions.dialect import left_out
-from planners.expressions.engine import DYN, Engine, Refusal, overload
+from planners.expressions.engine import DYN, Refusal, overload
+from planners.expressions.engines import check_text
 from planners.expressions.faults import Fault as Fault
 from planners.expressions.lexer import MACROS, NamePath, Token, name_paths
 from planners.expressions.scope import RESERVED, Scope
@@ -40,7 +41,7 @@ class Checked:
     roots: frozenset[str] = field(default_factory=frozenset)  # top-level names that need a value
 
 
-def check(text: str, scope: Scope, engine: Engine) -> Checked:
+def check(text: str, scope: Scope) -> Checked:
     try:
         words = words_of(text)
         refuse_costly(words)
@@ -52,12 +53,11 @@ def check(text: str, scope: Scope, engine: Engine) -> Checked:
     unsupported = tuple(left_out(words))
     if unsupported:
         return Checked(words, unsupported)
-    return _Checker(text, words, scope, engine).checked()
+    return _Checker(text, words, scope).checked()
 
 
 class _Checker:
-    def __init__(self, text: str, words: tuple[Token, ...], scope: Scope, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, text: str, words: tuple[Token, ...], scope: Scope) -> None:
         self._text = text
         self._words = words
         self._scope = scope
@@ -118,10 +118,10 @@ class _Checker:
 
     def _compile(self) -> str:
         for _ in range(_PASSES_MAX):
-            result = self._engine.compile_text(self._checkable, self._declared)
+            result = check_text(self._checkable, self._declared)
             if not isinstance(result, list):
                 self._faults += self._in_bodies(())
-                return result.type
+                return result
             if not self._declare_found(result):
                 self._faults += faults_of(result)
                 if not any(refusal.kind in _SYNTAX for refusal in result):
@@ -131,9 +131,7 @@ class _Checker:
 
     def _in_bodies(self, told: Collection[int]) -> list[Fault]:
         """Faults inside of macros that only show where the fields of items have types."""
-        refusals = refusals_in_bodies(
-            self._checkable, self._words, self._paths, self._scope, self._declared, self._engine
-        )  # fmt: skip
+        refusals = refusals_in_bodies(self._checkable, self._words, self._paths, self._scope, self._declared)
         seen, fresh = set(told), []
         for refusal in refusals:
             if refusal.offset not in seen:
@@ -203,6 +201,8 @@ def _other(subject: str) -> tuple[str, str]:
         return f"A value of type {found[1]} has no fields.", "Select from an object."
     if "must be a field selection" in subject:
         return "`has` asks for a field: `has(output.name)`.", "Name the field with its object."
+    if subject.endswith("cannot be a key"):
+        return f"{subject.capitalize()}.", "Keys are text, whole numbers, true and false."
     if "must be a simple identifier" in subject:
         return "The first argument of a macro is a name for the item.", "Write `items.all(item, …)`."
     return f"The expression is not valid: {subject}.", "See the CEL language definition."

@@ -1,6 +1,6 @@
 """What we ask of a CEL engine, in words that no engine owns. `engines` chooses one of those that answer.
 
-An engine parses and type-checks a text against declared variables, and evaluates it over plain data. It raises
+An engine compiles a text that `engines.check_text` has passed, and evaluates it over plain data. It raises
 nothing: what it will not compile is a list of `Refusal`, what it cannot evaluate a `Failure`, both as data and in the
 same words whichever engine speaks. Types are named `int`, `string`, `list<int>`, `map<string, dyn>`, `dyn`.
 """

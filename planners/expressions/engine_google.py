@@ -6,12 +6,11 @@ the same words where it gives none.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from cel_expr_python import cel  # type: ignore[import-untyped]
-from msgspec.structs import replace
 
 from planners.expressions.engine import (
     NO_FIELDS,
@@ -28,12 +27,20 @@ from planners.expressions.engine import (
     no_name,
     no_overload,
 )  # fmt: skip
-from planners.expressions.lexer import LIST_BUILDERS, MACROS, Token, offset_of, receiver_start, tokens, word_at
+from planners.expressions.lexer import (
+    LIST_BUILDERS,
+    MACROS,
+    Token,
+    closing,
+    offset_of,
+    receiver_start,
+    tokens,
+    word_at,
+)
 
 NAME = "google"
 _WALK = "walked_"
-_NO_RANGE = "expression of type 'dyn' cannot be the range"
-
+_KEY_OF = "key_"
 _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \| |\nERROR: |\s*\[[A-Z_]+\]\s*$)", re.DOTALL)
 _UNDECLARED = re.compile(r"undeclared reference to '\.?([^']*)'")
 _OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '(.*)'", re.DOTALL)
@@ -93,12 +100,21 @@ def _walking() -> Any:
     )
 
 
+def _keys() -> Any:
+    """Text, whole numbers, true and false as they are; anything else has no overload, and so is no key."""
+    kinds = (cel.Type.STRING, cel.Type.INT, cel.Type.BOOL)
+    return cel.FunctionDecl(
+        _KEY_OF,
+        [cel.Overload(f"key_{at}", kind, [kind], False, lambda value: value) for at, kind in enumerate(kinds)],
+    )
+
+
 def _key_order(key: Any) -> tuple[str, Any]:
     return (type(key).__name__, key)
 
 
 # `len` is only declared, to be checked: the text that is evaluated says `size`. `walked_` is for our own texts only.
-_FUNCTIONS = {False: [_sized("len")], True: [_sized("len"), _walking()]}
+_FUNCTIONS = {False: [_sized("len"), _keys()], True: [_sized("len"), _keys(), _walking()]}
 
 
 class CompiledText:
@@ -160,14 +176,74 @@ def _environment(variables: tuple[tuple[str, str], ...], *, walking: bool = Fals
 
 def compile_text(text: str, variables: Mapping[str, str]) -> CompiledText | list[Refusal]:
     declared = tuple(sorted(variables.items()))
+    text = _with_keys(text)
     result = _compiled(declared, text)
-    if isinstance(result, list) and any(_NO_RANGE in refusal.subject for refusal in result):
-        # The checker forgets that an item of something dynamic is dynamic too; `dyn(…)` around it reminds it.
-        reminded, marks = _wrapped(text, MACROS, "dyn")
-        result = _compiled(declared, reminded)
-        if isinstance(result, list):
-            return [replace(refusal, offset=_before(marks, refusal.offset)) for refusal in result]
+    if isinstance(result, list) and (reminded := _reminded(text)) != text:
+        # Its checker takes the type of something dynamic from what stands around it: `(b ? 0 : m['a']).x` is then said
+        # to read a field of a number. `dyn(…)` around all that may be dynamic reminds it.
+        again = _compiled(declared, reminded)
+        return result if isinstance(again, list) else again
     return result
+
+
+def _reminded(text: str) -> str:
+    """The text with what a macro walks, each item that is read, and each literal list and object given to `dyn`."""
+    walked, _ = _wrapped(text, MACROS, "dyn")
+    words = list(tokens(walked))
+    opened, closed = [], []
+    for at, word in enumerate(words):
+        if word.kind != "symbol" or word.text not in "[{" or (end := closing(words, at)) is None:
+            continue
+        before = words[at - 1] if at else None
+        indexed = word.text == "[" and before is not None and _ends_operand(before)
+        opened.append(receiver_start(words, at) if indexed else word.start)
+        closed.append(words[end].end)
+    pieces, done = [], 0
+    for at, mark in sorted([(at, ")") for at in closed] + [(at, "dyn(") for at in opened]):
+        pieces += [walked[done:at], mark]
+        done = at
+    return "".join([*pieces, walked[done:]])
+
+
+def _with_keys(text: str) -> str:
+    """The text with each key of an object that is not written out given to `key_`."""
+    if "{" not in text:
+        return text
+    words = list(tokens(text))
+    marks = []
+    for at, word in enumerate(words):
+        if word.text == "{" and word.kind == "symbol":
+            for first, last in _key_spans(words, at):
+                if first != last or words[first].kind == "name":
+                    marks += [(words[first].start, f"{_KEY_OF}("), (words[last].end, ")")]
+    pieces, done = [], 0
+    for at, mark in sorted(marks, key=lambda it: it[0]):
+        pieces += [text[done:at], mark]
+        done = at
+    return "".join([*pieces, text[done:]])
+
+
+def _key_spans(words: Sequence[Token], brace: int) -> Iterator[tuple[int, int]]:
+    """The first and the last word of each key of the object that begins at a brace."""
+    depth, choices, first = 0, 0, brace + 1
+    for at in range(brace + 1, closing(words, brace) or len(words)):
+        word = words[at]
+        if word.kind != "symbol":
+            continue
+        if depth == 0 and word.text == "?":
+            choices += 1
+        elif depth == 0 and word.text == ":" and choices:
+            choices -= 1
+        elif depth == 0 and word.text == ":" and first < at:
+            yield first, at - 1
+            first = len(words)  # until the next entry
+        elif depth == 0 and word.text == ",":
+            first = at + 1
+        depth += (word.text in "([{") - (word.text in ")]}")
+
+
+def _ends_operand(word: Token) -> bool:
+    return word.text in (")", "]", "}") if word.kind == "symbol" else word.text != "in"
 
 
 def _compiled(declared: tuple[tuple[str, str], ...], text: str) -> CompiledText | list[Refusal]:
@@ -219,15 +295,6 @@ def _wrapped(text: str, macros: Collection[str], function: str) -> tuple[str, li
     return "".join([*pieces, text[done:]]), marks
 
 
-def _before(marks: Sequence[tuple[int, str]], offset: int) -> int:
-    """The offset into the text as it was before the marks were put in."""
-    for at, mark in marks:
-        if at >= offset:
-            break
-        offset = max(at, offset - len(mark))
-    return offset
-
-
 def _refusal(text: str, words: Sequence[Token], message: str, offset: int) -> Refusal:
     if found := _UNDECLARED.match(message):
         if text[offset : offset + 1] == "(":
@@ -274,6 +341,8 @@ def _reason(said: str) -> str:
         operands = [kind for part in (found[1], found[3]) if part for kind in part.split(", ")]
         if found[2] == _WALK:
             return _no_items(operands[0])
+        if found[2] == _KEY_OF:
+            return f"a value of type {_kind(operands[0])} cannot be a key"
         return no_overload(found[2], [_kind(kind) for kind in operands])
     if found := _INDEX.search(said):
         return f"the list of {found[2]} has no item {found[1]}"

@@ -146,7 +146,7 @@ def compile_expression(text: str, scope: Scope, engine: Engine = ENGINE) -> tupl
 
 def compile_cel(text: str, scope: Scope, engine: Engine = ENGINE) -> tuple[CelExpression | None, Checked]:
     """The expression and what is known of it; no expression where there are faults."""
-    checked = check(text, scope, engine)
+    checked = check(text, scope)
     if checked.faults:
         return None, checked
     if (name := _name_alone(text, checked)) is not None:

@@ -61,15 +61,19 @@ class CompiledTree:
 
 
 def compile_text(text: str, variables: Mapping[str, str]) -> CompiledTree | list[Refusal]:
+    kind = check_text(text, variables)
+    return kind if isinstance(kind, list) else CompiledTree(_function(parse(text), frozenset()), kind)
+
+
+def check_text(text: str, variables: Mapping[str, str]) -> str | list[Refusal]:
+    """The type of a text, or every reason against it: asked for each engine, so that none has rules of its own."""
     try:
         tree = parse(text)
     except Refused as refused:
         return [refused.refusal]
     checker = Checker(variables)
     kind = checker.type_of(tree, {})
-    if checker.refusals:
-        return checker.refusals
-    return CompiledTree(_function(tree, frozenset()), written(kind))
+    return checker.refusals or written(kind)
 
 
 def _refuse_foreign(value: Any) -> None:
@@ -237,18 +241,21 @@ def _logic(terms: list[_Function], *, decides: bool) -> _Function:
 
     def decide(frame: _Frame) -> bool:
         failed: Failed | None = None
-        for term in terms:
+        odd = False  # whether the first is neither true nor false: a failure beside it would be the better reason
+        for at, term in enumerate(terms):
             try:
                 value = term(frame)
             except _SpentBudget:
                 raise
             except Failed as failure:
-                failed = failed or failure
+                failed, odd = failed or failure, False
                 continue
-            if type(value) is not bool:
-                failed = failed or Failed(NOT_BOOLEAN)
-            elif value == decides:
-                return decides
+            if value is decides:
+                return bool(value)
+            if at == 0:
+                odd = type(value) is not bool
+            elif odd or type(value) is not bool:
+                failed, odd = failed or Failed(NOT_BOOLEAN), False
         if failed is not None:
             raise failed
         return not decides
@@ -300,20 +307,24 @@ def _key(value: Any) -> Any:
 
 
 def _key_text(key: Any) -> str:
+    if type(key) is UInt:
+        return f"{int(key)}u"
     return key if isinstance(key, str) else str(key).lower()
 
 
 def _map(entries: list[tuple[_Function, _Function]]) -> _Function:
     def build(frame: _Frame) -> dict[Any, Any]:
         built: dict[Any, Any] = {}
+        twice = False  # known only when all of it is there: whatever fails before has the word
         for key_function, value_function in entries:
             key = key_function(frame)
-            if type(key) is float:
-                raise Failed("a value of type double cannot be a key")
-            key = _key(key)
-            if key in built:
-                raise Failed("a key occurs twice in an object")
-            built[key] = value_function(frame)
+            if type(key) not in (str, int, bool):
+                raise Failed(f"a value of type {type_name(key)} cannot be a key")
+            key, value = _key(key), value_function(frame)
+            twice = twice or key in built
+            built[key] = value
+        if twice:
+            raise Failed("a key occurs twice in an object")
         return built
 
     return build
@@ -405,13 +416,27 @@ def _exists_one(over: _Function, variable: str, test: _Function) -> _Function:
 
 def _listed(over: _Function, variable: str, test: _Function | None, give: _Function) -> _Function:
     def build(frame: _Frame) -> list[Any]:
-        built = []
+        built: list[Any] = []
+        failed: Failed | None = None
         for inner in _frames(over(frame), variable, frame):
-            wanted = True if test is None else test(inner)
-            if wanted is True:
-                built.append(give(inner))
-            elif wanted is not False:
-                raise Failed(NOT_BOOLEAN)
+            try:
+                wanted = True if test is None else test(inner)
+            except _SpentBudget:
+                raise
+            except Failed as failure:
+                failed = failure  # of several tests that fail, the last has the word, as it has with Google's
+                continue
+            if type(wanted) is not bool:
+                failed = Failed(NOT_BOOLEAN)
+            elif wanted and failed is None:
+                try:
+                    built.append(give(inner))
+                except _SpentBudget:
+                    raise
+                except Failed as failure:
+                    failed = failure
+        if failed is not None:
+            raise failed
         return built
 
     return build

@@ -13,6 +13,7 @@ from planners.expressions.engine_celpy.tree import Call, Has, ListOf, Literal, L
 _Type = Any  # str | tuple: recursive, and built by hand everywhere
 _Signature = tuple[tuple[_Type, ...], _Type]
 _ERROR = "*error*"
+_KEYS = ("string", "int", "bool", DYN, _ERROR)
 _LIST_A, _MAP_AB = ("list", "A"), ("map", "A", "B")
 _ORDERED = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration")
 _TYPE_NAMES = {
@@ -180,8 +181,13 @@ class Checker:
         return "bool"
 
     def _map(self, node: MapOf, names: Mapping[str, _Type]) -> _Type:
-        keys = [self.type_of(key, names) for key, _ in node.entries]
-        values = [self.type_of(value, names) for _, value in node.entries]
+        keys, values = [], []
+        for key, value in node.entries:
+            keys.append(self.type_of(key, names))
+            values.append(self.type_of(value, names))
+            if keys[-1] not in _KEYS:
+                # The language has unsigned keys too, and each engine its own mind about when one is another's equal.
+                self._refuse("other", f"a value of type {_shown(keys[-1])} cannot be a key", key.at)
         return ("map", _joined(keys), _joined(values))
 
     def _loop(self, node: Loop, names: Mapping[str, _Type]) -> _Type:
