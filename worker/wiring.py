@@ -173,7 +173,7 @@ class ToolFooting:
             authorities=PolicyFile(file.policy),
             egress=open_egress(
                 private=settings.egress_private,
-                own=_own_servers(settings),
+                own=own_servers(settings),
                 secrets=settings.secrets_dir,
                 records=self._records,
             ),
@@ -193,10 +193,12 @@ class ToolFooting:
             await bus.answer(subjects.TOOL_TESTS, answer_tests(self._agent), group="tools")
 
 
-def _own_servers(settings: Settings) -> list[tuple[str, int]]:
+def own_servers(settings: Settings) -> list[tuple[str, int]]:
     """AgentFlow's own addresses, which no tool reaches, whatever it is granted and whatever range is open to it."""
     addresses = [settings.nats_url, settings.db_dsn, settings.db_migrate_dsn or "", settings.api_url]
-    addresses += [f"tcp://{listen}" for listen in (settings.http_listen, settings.grpc_listen)]
+    addresses += [
+        f"tcp://{listen}" for listen in (settings.http_listen, settings.grpc_listen, settings.worker_health_listen)
+    ]
     addresses += [settings.docker_host, parse_qs(urlsplit(settings.artifacts_url).query).get("endpoint", [""])[0]]
     found = []
     for parts in map(urlsplit, addresses):

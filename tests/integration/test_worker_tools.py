@@ -21,6 +21,7 @@ from agentflow.contracts.step import StepFault, StepRequest
 from agentflow.contracts.tool_questions import ToolTest
 from agentflow.contracts.tool_records import EgressRecord, ToolCallRecord
 from agentflow.ids import UlidSource
+from agentflow.settings import Settings
 from agentflow.testing import eventually
 from agentflow.tools.definition import CredentialUse
 from agentflow.tools.load import builtin_tools, load_tool, tool_from_data
@@ -36,6 +37,7 @@ from worker.tools.hosting import host
 from worker.tools.opening import UnknownBuiltin, open_egress, open_tools
 from worker.tools.records import ToolRecords
 from worker.tools.workspaces import Workspaces
+from worker.wiring import own_servers
 
 CANARY = "canary-9c1f4e77aa"
 AGENTS = """
@@ -258,6 +260,35 @@ async def test_a_redirect_is_followed_only_if_asked_and_judged_anew(run, site, k
     assert stayed["status"] == 302
     assert "no grant for 169.254.169.254:80" in led_away.message
     assert [record.host for record in kept.egress if record.verdict == "denied"] == ["169.254.169.254"]
+
+
+async def test_our_own_servers_are_out_of_reach_whatever_is_granted_and_whatever_range_is_open(
+    tools, run, site, kept, tmp_path
+):
+    """By address and port, whatever the name: here NATS is said to be where the site is."""
+    nats = [("127.0.0.1", site), ("::1", site)]
+    tools._egress = open_egress(private="127.0.0.0/8,::1/128", own=nats, secrets=None, records=kept.records)
+
+    refused = await fault(run("http.request", {"url": f"http://localhost:{site}/"}))
+
+    assert "which is AgentFlow's own" in refused.message
+    assert [(record.verdict, record.reason) for record in kept.egress] == [("denied", "address_denied")]
+
+
+def test_our_own_servers_are_those_of_the_settings():
+    settings = Settings(
+        nats_url="nats://bus.internal:4223", db_dsn="postgres://af:secret@db.internal/af", http_listen="127.0.0.1:8080",
+        grpc_listen="127.0.0.1:8081", api_url="https://af.internal", docker_host="tcp://10.1.2.3:2376",
+        artifacts_url="s3://bucket?endpoint=http://store.internal:9000", worker_health_listen="127.0.0.1:9100",
+    )  # fmt: skip
+
+    assert set(own_servers(settings)) == {
+        ("bus.internal", 4223), ("db.internal", 5432), ("127.0.0.1", 8080), ("127.0.0.1", 8081), ("af.internal", 443),
+        ("10.1.2.3", 2376), ("store.internal", 9000), ("127.0.0.1", 9100),
+    }  # fmt: skip
+    assert own_servers(Settings(http_listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")) == [
+        ("127.0.0.1", 4222), ("127.0.0.1", 8080)
+    ]  # fmt: skip
 
 
 async def test_python_runs_and_answers(run):
