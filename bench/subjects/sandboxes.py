@@ -1,4 +1,4 @@
-"""What a sandbox adds to a tool that does nothing: cold, and warm, for each backend of this machine."""
+"""What a sandbox adds to a tool that does nothing, cold and warm, and what a neighbour feels of one that explodes."""
 
 import asyncio
 import os
@@ -17,6 +17,7 @@ from rich.console import Console
 
 from agentflow.devstack.docker import docker_server
 from agentflow.errors import AgentFlowError
+from agentflow.ids import ExecutionId
 from bench.report import Figures, Results
 from sandbox.backends.daemon import DockerOptions
 from sandbox.policy import ToolNeeds, compile_profile
@@ -24,8 +25,23 @@ from sandbox.runner import open_sandbox
 from sandbox.tool_call import ToolCall, WasmModule
 from tests.sandboxes.image import import_image
 
-COLD, WARM = 8, 40
-TOOL = "def noop(input):\n    return input\n"
+COLD, WARM, NEIGHBOURS = 8, 40, 20
+CALM_S_MAX = 30.0
+TOOL = """
+import os
+
+def noop(input):
+    return input
+
+def storm(input):
+    while True:
+        try:
+            if os.fork() == 0:
+                while True:
+                    pass
+        except OSError:
+            pass
+"""
 ECHO = """(module (memory (export "memory") 1) (func (export "alloc") (param i32) (result i32) (i32.const 1024))
   (func (export "run") (param i32 i32) (result i64)
     (i64.or (i64.shl (i64.extend_i32_u (local.get 0)) (i64.const 32)) (i64.extend_i32_u (local.get 1)))))"""
@@ -57,9 +73,43 @@ async def _run(console: Console) -> Results:
                 continue
             try:
                 results[name] = await _measured(backend, runtime, options, folder)
+                if backend in ("process", "gvisor") and runtime is None:
+                    results[name]["beside a bomb"] = await _beside_a_bomb(backend, folder)
             except AgentFlowError as error:
                 console.print(f"{name}: {error}")
     return results
+
+
+async def _beside_a_bomb(backend: str, folder: Path) -> Figures:
+    """A tenant's calls while another one's forks without end: how much slower, and how soon it is calm again."""
+    sandbox: Any = await open_sandbox(backend)
+    try:
+        needs = {"backend": backend, "isolation": sandbox.isolation, "folder": str(folder)}
+        plain = compile_profile(ToolNeeds("t"), **needs)
+        bounded = compile_profile(ToolNeeds("bomb", timeout_s=6, cpus=0.5, processes_max=24), **needs)
+
+        async def timed() -> float:
+            begun = time.perf_counter()
+            await sandbox.run(_call("toolbox:noop", folder, "neighbour"), plain)
+            return (time.perf_counter() - begun) * 1000
+
+        calm = [await timed() for _ in range(NEIGHBOURS)]
+        bomb = asyncio.create_task(sandbox.run(_call("toolbox:storm", folder, "bomber"), bounded))
+        beside = [await timed() for _ in range(NEIGHBOURS)]
+        await bomb
+        ended = time.perf_counter()
+        while await timed() > 1.5 * statistics.median(calm) and time.perf_counter() - ended < CALM_S_MAX:
+            pass
+        return {
+            "p99_times": statistics.quantiles(beside, n=100)[-1] / statistics.quantiles(calm, n=100)[-1],
+            "calm_again_s": time.perf_counter() - ended,
+        }
+    finally:
+        await sandbox.close()
+
+
+def _call(program: Any, folder: Path, tenant: str = "default") -> ToolCall:
+    return ToolCall(program, (str(folder),), {"a": 1}, ExecutionId("exec_1"), "s", 1, "k", tenant=tenant)
 
 
 @asynccontextmanager
@@ -87,7 +137,7 @@ async def _measured(
                 sandbox.keep_none_warm()
             profile = compile_profile(ToolNeeds("t"), backend=backend, isolation=sandbox.isolation, folder=str(folder))
             program: Any = WasmModule(str(folder / "echo.wasm")) if backend == "wasm" else "toolbox:noop"
-            call = ToolCall(program, (str(folder),), {"a": 1}, "exec_1", "s", 1, "k")  # type: ignore[arg-type]
+            call = _call(program, folder)
             taken = []
             for turn in range((WARM if warm else COLD) + 1):
                 if warm and hasattr(sandbox, "warmed"):
