@@ -184,6 +184,35 @@ async def test_a_program_that_knows_nothing_of_the_socket_is_led_to_it(name, ope
                 await sandbox.warmed()
 
 
+@pytest.mark.parametrize("name", ["bubblewrap", "gvisor"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("curl", "-s", "http://example.com/page"),
+        ("node", "-e", "fetch('http://example.com/page').then(r => r.text()).then(t => console.log(t))"),
+    ],
+    ids=lambda argv: argv[0],
+)
+async def test_curl_and_node_reach_a_granted_host_with_no_proxy_variable_set(name, argv, opened, folder, tmp_path):
+    program = shutil.which(argv[0])
+    if program is None:
+        pytest.skip(f"left out: needs apt-get install -y {argv[0]}{'js' if argv[0] == 'node' else ''}")
+
+    async def proxy(reader, writer):
+        said = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode()
+        body = f'"{said}"'.encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    async with opened(name) as sandbox, await asyncio.start_unix_server(proxy, tmp_path / "proxy.sock"):
+        needs = {"permissions": ("network.http:example.com",), "memory_bytes": 1024 * MIB, "timeout_s": 60}
+        call = call_of(Command((program, *argv[1:])), folder, egress=str(tmp_path / "proxy.sock"))
+        outcome = await sandbox.run(call, profile_for(sandbox, folder, **needs))
+
+    assert outcome.output == "GET /page HTTP/1.1", (outcome.fault, outcome.logs)
+
+
 @pytest.mark.parametrize("name", ["bubblewrap", "docker", "gvisor"])
 async def test_a_workspace_outlives_the_call_and_belongs_to_the_tenant(name, opened, folder, tmp_path):
     workspace = tmp_path / "workspace"
