@@ -143,17 +143,17 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, content: bytes = b"", link:
 
 def hostile(what: str, outside: Path) -> list[tuple]:
     return {
-        "climbing name": [member("../secret", content=b"owned")],
-        "name that climbs inside": [member("a", tarfile.DIRTYPE), member("a/../../secret", content=b"owned")],
-        "absolute name": [member(str(outside), content=b"owned")],
+        "climbing name": [member("../planted", content=b"owned")],
+        "name that climbs inside": [member("a", tarfile.DIRTYPE), member("a/../../planted", content=b"owned")],
+        "absolute name": [member(f"{outside}-planted", content=b"owned")],
         "empty part": [member("a", tarfile.DIRTYPE), member("a//b", content=b"x")],
         "dot part": [member("./a", content=b"x")],
         "only dots": [member("..", tarfile.DIRTYPE)],
-        "written through a link": [member("l", tarfile.SYMTYPE, link=".."), member("l/secret", content=b"owned")],
+        "written through a link": [member("l", tarfile.SYMTYPE, link=".."), member("l/planted", content=b"owned")],
         "written through a chain of links": [
             member("a", tarfile.SYMTYPE, link="b"),
             member("b", tarfile.SYMTYPE, link=".."),
-            member("a/secret", content=b"owned"),
+            member("a/planted", content=b"owned"),
         ],
         "file in place of a link": [
             member("l", tarfile.SYMTYPE, link=str(outside)),
