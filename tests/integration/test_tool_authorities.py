@@ -32,7 +32,8 @@ tools:
 registered_tools: {allow: ["fs.tmp"]}
 policy:
   roles:
-    reader: {workflows: [reports], allow: ["fs.*"], ceilings: {timeout: 1s}}
+    reader: {workflows: [reports], allow: ["fs.*"]}
+    hasty: {workflows: [alarms], allow: ["fs.*"], ceilings: {timeout: 1s}}
     other: {workflows: ["*"], allow: [fs.tmp]}
   tenants:
     acme: {allow: ["*"], deny: ["fs.workspace"]}
@@ -105,7 +106,7 @@ async def test_a_registered_tool_gets_no_more_than_the_operator_allows_whatever_
 
 
 async def test_a_roles_ceiling_lowers_the_tools_timeout(run):
-    late = await fault(run("python.run", {"code": "import time\nwhile True: time.sleep(1)"}))
+    late = await fault(run("python.run", {"code": "import time\nwhile True: time.sleep(1)"}, workflow="alarms"))
 
     assert (late.code, late.message) == ("tool_timeout", "The tool ran longer than 1 s.")
 
@@ -154,7 +155,7 @@ async def test_every_call_there_is_carries_a_profile_hash_whatever_became_of_it(
     for failing in (
         run("python.run", {"code": "raise ValueError"}),
         run("python.run", {"code": "import os; os._exit(3)"}),
-        run("python.run", loops),
+        run("python.run", loops, workflow="alarms"),
         run("python.run", {"no": "code"}),
         run("mine.reads", workflow="billing"),
         run("mine.greet", tenant="careful"),
