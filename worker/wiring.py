@@ -101,7 +101,9 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     hosted = await hosted_agents(settings.agents_file, footing, clock=clock, desk=desk)
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
     values = LargeValues(ClaimCheck(artifacts))
-    async with jetstream(settings.nats_url, name=worker_id, replicas=settings.nats_replicas) as bus:
+    async with jetstream(
+        settings.nats_url, name=worker_id, replicas=settings.nats_replicas, tends_streams=False
+    ) as bus:
         await footing.connect(bus)
         desk.connect(bus)
         reporter = Reporter(bus=bus, clock=clock, spool=spool)

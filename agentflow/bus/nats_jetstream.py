@@ -23,6 +23,7 @@ from agentflow import limits
 from agentflow.bus import wire
 from agentflow.bus.confirmations import Confirmations
 from agentflow.bus.nats_connection import ANSWER_WITHIN_S, Connection, cancellable
+from agentflow.bus.permissions import inbox_prefix
 from agentflow.bus.pull import ContinuousPull
 from agentflow.bus.stored import stored_messages
 from agentflow.bus.subjects import STREAMS, StreamSpec
@@ -64,8 +65,17 @@ class _Listening:
 class JetStreamBus:
     """Made by `jetstream`, which opens and closes it."""
 
-    def __init__(self, connection: Connection, *, replicas: int, confirm_within_s: float, stall_after_s: float) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        replicas: int,
+        tends_streams: bool,
+        confirm_within_s: float,
+        stall_after_s: float,
+    ) -> None:
         self._connection = connection
+        self._tends_streams = tends_streams
         self._stall_after_s = stall_after_s
         self._replicas = replicas
         self._api = JetStreamManager(connection, timeout=ANSWER_WITHIN_S)
@@ -252,12 +262,21 @@ class JetStreamBus:
     async def _ensure_streams(self) -> None:
         for spec in STREAMS:
             config = _stream_config(spec, self._replicas)
+            if not self._tends_streams and await self._has_stream(spec.name):
+                continue
             try:
                 await self._api.add_stream(config)
             except APIError as error:
                 if error.err_code != _STREAM_EXISTS_OTHERWISE:
                     raise
                 await self._api.update_stream(config)
+
+    async def _has_stream(self, name: str) -> bool:
+        try:
+            await self._api.stream_info(name)
+        except NotFoundError:
+            return False
+        return True
 
     async def _ensure_consumer(self, consumer: Consumer, known: str) -> str:
         async def ensure() -> str:
@@ -325,13 +344,23 @@ async def jetstream(
     *,
     name: str,
     replicas: int = 1,
+    tends_streams: bool = True,
     connect_within_s: float = 10.0,
     confirm_within_s: float = limits.BUS_CONFIRM_S,
     stall_after_s: float = limits.CONSUMER_STALL_S,
 ) -> AsyncIterator[JetStreamBus]:
-    """A bus that is connected and has its streams; leaving the block stops its subscriptions and closes it."""
+    """A bus that is connected and has its streams; leaving the block stops its subscriptions and closes it.
+
+    Who does not tend streams takes them as they are, and makes only those that are missing.
+    """
     connection = Connection()
-    bus = JetStreamBus(connection, replicas=replicas, confirm_within_s=confirm_within_s, stall_after_s=stall_after_s)
+    bus = JetStreamBus(
+        connection,
+        replicas=replicas,
+        tends_streams=tends_streams,
+        confirm_within_s=confirm_within_s,
+        stall_after_s=stall_after_s,
+    )
     try:
         try:
             async with asyncio.timeout(connect_within_s):
@@ -365,9 +394,11 @@ async def _connect(connection: Connection, bus: JetStreamBus, url: str, name: st
         level = log.warning if connection.is_connected else log.debug
         level("bus.connection_error", name=name, reason=str(error) or type(error).__name__)
 
+    user = urlsplit(url).username
     await connection.connect(
         url,
         name=name,
+        inbox_prefix=inbox_prefix(user) if user and urlsplit(url).password else "_INBOX",
         error_cb=failed,
         disconnected_cb=disconnected,
         reconnected_cb=reconnected,
@@ -398,7 +429,9 @@ def _consumer_config(consumer: Consumer) -> api.ConsumerConfig:
     return api.ConsumerConfig(
         name=consumer.name,
         durable_name=consumer.name,
-        filter_subjects=list(consumer.subjects),
+        # One subject is part of the request's own subject, which permissions can hold a worker to.
+        filter_subject=consumer.subjects[0] if len(consumer.subjects) == 1 else None,
+        filter_subjects=list(consumer.subjects) if len(consumer.subjects) > 1 else None,
         ack_policy=api.AckPolicy.EXPLICIT,
         ack_wait=consumer.ack_wait_s,
         max_deliver=-1,

@@ -73,6 +73,9 @@ def workflow_out(workflow: str, shard: int) -> str:
     return f"workflows.{_workflow_token(workflow)}.out.{shard}"
 
 
+ALL_STEP_CLAIMS = "control.claims.*"
+
+
 def step_claims(shard: int) -> str:
     """Asked by workers before a call that must not be made twice; answered by the shard's owner."""
     return f"control.claims.{shard}"

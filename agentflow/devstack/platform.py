@@ -7,11 +7,13 @@ somebody to take its results.
 
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_urlsafe
 
+from agentflow.bus.permissions import WORKER, BusUser, control_plane_user, worker_user
 from agentflow.credentials import write_local_credential
 from agentflow.devstack.home import Home, locked_home
 from agentflow.devstack.nats import ANY_PORT, port_of, start_nats
@@ -69,8 +71,11 @@ async def embedded_platform(
     """
     async with AsyncExitStack() as stack:
         place = stack.enter_context(locked_home(home))
-        nats = await stack.enter_async_context(supervised(_Nats(place, nats_port).start, on_exit))
-        nats_url = f"nats://{LOOPBACK}:{port_of(nats.process)}"
+        users = control_plane_user(token_urlsafe()), worker_user(WORKER, token_urlsafe())
+        nats = await stack.enter_async_context(supervised(_Nats(place, nats_port, users).start, on_exit))
+        nats_url, workers_nats_url = (
+            f"nats://{user.name}:{user.password}@{LOOPBACK}:{port_of(nats.process)}" for user in users
+        )
         environment = {
             **inherited_environment(),
             "AF_DRAIN_S": str(_DRAIN_S),
@@ -84,7 +89,9 @@ async def embedded_platform(
         }
         serving = _ControlPlane(place, environment, http_listen)
         control_plane = await stack.enter_async_context(supervised(serving.start, on_exit))
-        worker = await stack.enter_async_context(supervised(_Worker(place, environment).start, on_exit))
+        worker = await stack.enter_async_context(
+            supervised(_Worker(place, {**environment, "AF_NATS_URL": workers_nats_url}).start, on_exit)
+        )
         api_url = f"http://{serving.address}"
         api_key = (place.directory / _ADMIN_KEY).read_text().strip()
         write_local_credential(place.directory, api_url, api_key)
@@ -92,13 +99,18 @@ async def embedded_platform(
 
 
 class _Nats:
-    def __init__(self, home: Home, port: int) -> None:
+    def __init__(self, home: Home, port: int, users: Sequence[BusUser]) -> None:
         self._home = home
         self._port = port
+        self._users = users
 
     async def start(self) -> ChildProcess:
         process = await start_nats(
-            self._home.directory / "nats", port=self._port, log=self._home.log_of("nats"), held=(self._home.lock,)
+            self._home.directory / "nats",
+            port=self._port,
+            log=self._home.log_of("nats"),
+            held=(self._home.lock,),
+            users=self._users,
         )
         self._port = port_of(process)
         return process

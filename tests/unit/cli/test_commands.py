@@ -22,6 +22,7 @@ COMMANDS = dict(leaves(get_command(main.app)))
 
 # What only gathers commands: their own help shows the examples.
 _IDENTITY = {
+    "bus": ("users",),
     "users": ("add", "list", "set"),
     "service-accounts": ("add", "list"),
     "roles": ("add", "list", "remove"),
@@ -76,7 +77,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af storage",
         "af storage report",
         "af tool",
-        *(f"af tool {word}" for word in ("list", "push", "show", "test")),
+        *(f"af tool {word}" for word in ("allow", "list", "push", "show", "test")),
         "af validate",
         "af version",
         "af worker",
