@@ -222,13 +222,13 @@ class Mailbox:
                 self._idle.set()
 
     async def _see_sent(self, held: _Held) -> None:
-        """It was finished here before, perhaps by a process that is gone: its result is on the way or has arrived."""
-        try:
-            await self._reporter.wait_sent(held.dedup_id)
-            for delivery in held.deliveries:
-                delivery.ack()
-        finally:
-            del self._held[held.key]
+        """It was finished here before, perhaps by a process that is gone; but whoever asks does not know that yet."""
+        if not await self._reporter.send_again(held.dedup_id):
+            await self._tell(held, _FORGOTTEN)
+            return
+        for delivery in held.deliveries:
+            delivery.ack()
+        del self._held[held.key]
 
     async def _tell(self, held: _Held, fault: StepFault) -> None:
         """Report a step that is not run here."""
@@ -342,6 +342,7 @@ def _give_back(held: _Held, delay_s: float = 0.0) -> None:
         delivery.nak(delay_s)
 
 
+_FORGOTTEN = StepFault(WORKER_LOST, "The result of this step was lost on its way.", retryable=True)
 _STOPPED = StepFault(WORKER_STOPPED, "The worker stopped before the step had ended.", retryable=True)
 
 

@@ -22,6 +22,7 @@ _PAUSE_S_MAX = 5.0
 _LATE_S = 0.25  # a healthy stream confirms in a few milliseconds; longer may mean it is away
 _LOOK_S = 0.1
 _REMEMBERED_MAX = 10_000
+_KEPT_MAX = 256  # of those, with the result itself: one may have up to a quarter of a megabyte
 
 
 class _Underway:
@@ -41,6 +42,7 @@ class Reporter:
         self._spool = spool
         self._underway: dict[str, _Underway] = {}  # oldest first
         self._sent: dict[str, None] = {}  # what the stream has, the newest of it
+        self._kept: dict[str, _Underway] = {}  # the newest of those, to be sent again
         self._first: list[str] = []  # to be on disk before they are published
         self._spooling = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,9 +72,18 @@ class Reporter:
         """Whether this result is made: on its way, or with the stream already."""
         return dedup_id in self._underway or dedup_id in self._sent
 
-    async def wait_sent(self, dedup_id: str) -> None:
+    async def send_again(self, dedup_id: str) -> bool:
+        """A step was asked for whose result is made. Whoever asks may not have it: a stream can lose what it confirmed.
+
+        False when the result is not at hand any more.
+        """
         while dedup_id in self._underway:
             await self._clock.sleep(_LOOK_S)
+        kept = self._kept.get(dedup_id)
+        if kept is None:
+            return False
+        await self.send(kept.subject, kept.message, dedup_id)
+        return True
 
     async def send(self, subject: str, message: Message, dedup_id: str, *, spool_first: bool = False) -> None:
         """Returns once the stream has it. Cancelled, it has still been spooled if `close` came before."""
@@ -113,6 +124,9 @@ class Reporter:
         self._sent[dedup_id] = None
         if len(self._sent) > _REMEMBERED_MAX:
             del self._sent[next(iter(self._sent))]
+        self._kept[dedup_id] = underway
+        if len(self._kept) > _KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
         if underway.is_spooled and self._spool is not None:
             self._spool.done(dedup_id)
 

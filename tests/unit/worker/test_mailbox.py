@@ -275,7 +275,9 @@ async def test_a_step_that_comes_again_is_reported_lost_and_not_run(bus, asked, 
         )
 
 
-async def test_a_step_that_comes_again_after_it_was_finished_here_is_only_acked(bus, asked, open_mailbox):
+async def test_a_step_that_comes_again_after_it_was_finished_here_is_answered_again_and_not_run(
+    bus, asked, open_mailbox
+):
     gate = Gate()
     gate.open()
     async with open_mailbox(gate) as mailbox:
@@ -285,7 +287,24 @@ async def test_a_step_that_comes_again_after_it_was_finished_here_is_only_acked(
         await eventually(lambda: again.verdicts == ["ack"])
 
     assert gate.begun == [("classify", 1)]
-    assert len(bus.published) == 1
+    first, second = bus.published
+    assert first == second, "the stream drops the second one, unless it has lost the first"
+
+
+async def test_a_result_too_old_to_be_at_hand_is_reported_as_lost_when_it_is_asked_for(
+    bus, asked, open_mailbox, monkeypatch
+):
+    monkeypatch.setattr("worker.reporter._KEPT_MAX", 0)
+    gate = Gate()
+    gate.open()
+    async with open_mailbox(gate) as mailbox:
+        bus.deliver(asked())
+        await mailbox.wait_idle()
+        again = bus.deliver(asked())
+        await eventually(lambda: again.verdicts == ["ack"])
+
+    assert gate.begun == [("classify", 1)]
+    assert [None if result.fault is None else result.fault.code for result in bus.results] == [None, "worker_lost"]
 
 
 async def test_a_cancelled_step_ends_is_reported_cancelled_and_acked(bus, asked, open_mailbox):
