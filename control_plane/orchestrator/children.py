@@ -1,7 +1,8 @@
 """Executions that another one has started: begun once however often that is asked for, their end told to the parent.
 
 A child's id follows from its parent and its path, so asking again finds what is there; and a child that has ended
-answers at once. That is all recovery needs: whoever takes a parent up asks for its open children again.
+answers at once. That is all recovery needs: whoever waits for a child asks for it again now and then, because the one
+who committed its end may have died before it could tell.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from agentflow.contracts.step import StepFault
 from agentflow.errors import AgentFlowError, Bug, Rejected, Unavailable
 from agentflow.execution.commands import CancelChild, StartChild
 from agentflow.execution.events import Parent, Queued
-from agentflow.execution.messages import Cancel, ChildEnded, Stamp, Start
+from agentflow.execution.messages import Cancel, ChildEnded, Stamp, Start, TimeReached
 from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import ExecutionId, StepPath, TenantId, derived_execution
 from agentflow.limits import CHILD_DEPTH_MAX
@@ -71,6 +72,21 @@ class Children:
 
         self._post(parent.tenant, Arrival(child.execution, child, settled, lambda _: refused(), again=True))
 
+    def look(
+        self, parent: ExecutionState, command: StartChild, *, unborn: Callable[[], None], refused: Callable[[], None]
+    ) -> None:
+        """Hear from a child that should be there: it is only looked at. `unborn` when it was never begun."""
+
+        def settled(state: ExecutionState) -> None:
+            if state.ended:
+                self.report(state, refused=refused)
+
+        def not_found(error: AgentFlowError) -> None:
+            (unborn if error.code == UnknownExecution.code else refused)()
+
+        child = child_id(parent, command.path)
+        self._post(parent.tenant, Arrival(child, TimeReached(self._stamp()), settled, not_found))
+
     async def _given(self, parent: ExecutionState, command: StartChild) -> Any:
         """The input as its schema sees it. What is too large for a message is from now on the child's own, too."""
         if self._claims is None:
@@ -111,6 +127,18 @@ class Children:
                 refused()
 
         self._post(tenant, Arrival(parent, message, lambda _: None, not_taken))
+
+
+class UnknownExecution(Bug):
+    """Not raised at people: a message named an execution that was never committed, so it is dropped."""
+
+    code = "AF9001"
+
+    def __init__(self, execution: ExecutionId) -> None:
+        super().__init__(
+            f"A message names execution {execution}, which was never committed.",
+            hint="Check that workers and control plane use the same database and the same NATS.",
+        )
 
 
 class _TooDeep(Rejected):

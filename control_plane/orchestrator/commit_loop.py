@@ -19,6 +19,7 @@ from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
 from agentflow.ports import EventStore, NewEvents, ShardLost, Shelf, VersionConflict
+from control_plane.orchestrator.children import UnknownExecution
 from control_plane.orchestrator.deciding import decision_for
 from control_plane.orchestrator.feed import Feed
 from control_plane.orchestrator.inbox import Arrival, Inbox
@@ -56,6 +57,7 @@ class CommitLoop:
         shards: int,
         lost: Callable[[Sequence[int]], Awaitable[None]],
         epochs: Mapping[int, int],
+        is_current: Callable[[], bool],
         limited: Callable[[ExecutionState], None],
         claims: ClaimCheck | None = None,
     ) -> None:
@@ -69,6 +71,7 @@ class CommitLoop:
         self._open = open_executions
         self._shards = shards
         self._epochs = epochs
+        self._is_current = is_current
         self._claims = claims
         self._lost = lost
         self._limited = limited
@@ -90,9 +93,10 @@ class CommitLoop:
         drafts: dict[ExecutionId, _Draft] = {}
         decided = [arrival for arrival in batch if await self._decide(arrival, drafts)]
         moved = [draft for draft in drafts.values() if draft.events]
+        epochs = dict(self._epochs)  # those it is written under: a shard may go, and even come back, meanwhile
         try:
             if moved:
-                await self._store.append([self._new_events(draft) for draft in moved], self._epochs)
+                await self._store.append([self._new_events(draft) for draft in moved], epochs)
         except ShardLost as lost:
             await self._without(lost, decided)
             return
@@ -106,9 +110,13 @@ class CommitLoop:
                 arrival.refused(error)
             return
         for draft in moved:
-            await self._committed(draft)
+            await self._committed(draft, is_ours=self._is_held(draft.state.execution, epochs))
         for arrival in decided:
-            arrival.settled(drafts[arrival.execution].state)
+            draft = drafts[arrival.execution]
+            if draft.events or self._is_current():
+                arrival.settled(draft.state)
+            else:  # nothing was written that could have been refused: another owner may know better
+                arrival.refused(ShardLost([shard_of(arrival.execution, self._shards)]))
 
     async def _without(self, lost: ShardLost, decided: list[Arrival]) -> None:
         """Some of the batch is another owner's by now, and nothing of it was written: do the rest again without it."""
@@ -161,13 +169,18 @@ class CommitLoop:
         if state is None and isinstance(arrival.message, Start) and not arrival.again:
             return ExecutionState()  # its id was made for this start: nothing can be stored under it
         if state is None:
+            epoch = self._epochs[shard]
             state = await self._store.load(arrival.execution)
+            if self._epochs.get(shard) != epoch:
+                raise ShardLost([shard])  # what was read may be old already
             if state is None and isinstance(arrival.message, Start):
                 return ExecutionState()
             if state is None:
                 raise UnknownExecution(arrival.execution)
             if not state.ended:
                 self.adopt(state)
+            else:
+                self._performer.ended(state)  # whoever committed that may not have come to tell it
         return state
 
     async def _program(self, arrival: Arrival, state: ExecutionState) -> Program:
@@ -188,19 +201,23 @@ class CommitLoop:
             state=state,
         )
 
-    async def _committed(self, draft: _Draft) -> None:
+    def _is_held(self, execution: ExecutionId, epochs: Mapping[int, int]) -> bool:
+        shard = shard_of(execution, self._shards)
+        return shard in epochs and self._epochs.get(shard) == epochs[shard]
+
+    async def _committed(self, draft: _Draft, *, is_ours: bool) -> None:
+        """Durable, so it is sent and told in any case; but remembered only while nobody else can move it on."""
         state = draft.state
-        if state.ended:
-            self._open.pop(state.execution, None)
-        else:
+        if is_ours:
             self._open.pop(state.execution, None)  # whoever moved last is forgotten last (see `idle`)
-            self._open[state.execution] = state
-        self._timers.arm(state.execution, next_wakeup(state))
+            if not state.ended:
+                self._open[state.execution] = state
+            self._timers.arm(state.execution, next_wakeup(state))
         await self._performer.settled(draft.before, state, draft.events)
         for command in draft.commands:
             await self._performer.perform(state, command)
         self._feed.tell(state, draft.before.version, tuple(draft.events))
-        if state.queue is not None and state.queue.limited:
+        if (is_ours or state.ended) and state.queue is not None and state.queue.limited:
             self._limited(state)
         if state.ended:
             self._performer.ended(state)
@@ -213,15 +230,3 @@ def _ensure_unchanged(arrival: Arrival, state: ExecutionState) -> None:
         return
     if getattr(arrival.message, "id", None) not in state.seen:
         raise VersionConflict(arrival.execution, arrival.only_at)
-
-
-class UnknownExecution(Bug):
-    """Not raised at people: a message named an execution that was never committed, so it is dropped."""
-
-    code = "AF9001"
-
-    def __init__(self, execution: ExecutionId) -> None:
-        super().__init__(
-            f"A message names execution {execution}, which was never committed.",
-            hint="Check that workers and control plane use the same database and the same NATS.",
-        )

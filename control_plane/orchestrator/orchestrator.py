@@ -27,9 +27,9 @@ from agentflow.ports import EventStore, MessageBus, ShardLost, Shelf, Subscripti
 from control_plane.orchestrator import relay
 from control_plane.orchestrator.admission import Admission
 from control_plane.orchestrator.bounds import NO_BOUNDS, Bounds
-from control_plane.orchestrator.children import Children, Resolve
+from control_plane.orchestrator.children import Children, Resolve, UnknownExecution
 from control_plane.orchestrator.claiming import Claiming
-from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf, UnknownExecution
+from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf
 from control_plane.orchestrator.feed import Feed
 from control_plane.orchestrator.idle import idle
 from control_plane.orchestrator.inbox import Arrival, Inbox
@@ -168,6 +168,7 @@ class Orchestrator:
             windows=self._windows,
             children=Children(post=self._routing.post, stamp=self._stamp, resolve=resolve, claims=claims),
             open_executions=self._open,
+            clock=clock,
         )
         self._loop = CommitLoop(
             inbox=self._inbox,
@@ -180,6 +181,7 @@ class Orchestrator:
             open_executions=self._open,
             shards=shards,
             epochs=ownership.epochs,
+            is_current=ownership.is_current,
             lost=lambda shards: ownership.forget(shards, why="fenced"),
             limited=self._admission.moved,
             claims=claims,
@@ -270,7 +272,8 @@ class Orchestrator:
         return execution
 
     async def state(self, tenant: TenantId, execution: ExecutionId) -> ExecutionState:
-        state = self._open.get(execution) or await self._store.load(execution)
+        known = self._open.get(execution) if self._ownership.is_current() else None
+        state = known or await self._store.load(execution)
         if state is None or state.tenant != tenant:
             raise ExecutionNotFound(execution)
         return state
@@ -362,7 +365,7 @@ class Orchestrator:
         left = await self._store.open_executions(sorted(shards))
         for first in range(0, len(left), limits.RECOVER_AT_ONCE):
             for state in await self._store.load_all(left[first : first + limits.RECOVER_AT_ONCE]):
-                if not state.ended:
+                if not state.ended and self._routing.is_ours(state.execution):  # still, after this wait
                     self._loop.adopt(state)
             self._forget_idle()
         if left:
@@ -382,7 +385,8 @@ class Orchestrator:
                 self._timers.arm(execution, next_wakeup(state))
 
         def refused(error: AgentFlowError) -> None:
-            if not isinstance(error, UnknownExecution | ShardLost):
+            is_gone = isinstance(error, ShardLost) and not self._routing.is_ours(execution)
+            if not is_gone and not isinstance(error, UnknownExecution):
                 self._timers.arm_soon(execution)
 
         self._inbox.put(Arrival(execution, TimeReached(self._stamp()), settled, refused))

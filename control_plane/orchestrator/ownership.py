@@ -100,8 +100,12 @@ class Ownership:
         except Unavailable as error:
             _log.warning("shards.turn_failed", reason=error.message)
             # Past the lease others may own our shards: stop before we are refused.
-            if self._clock.monotonic_s() - self._renewed_s >= self._lease_s:
+            if not self.is_current():
                 await self.forget(list(self.epochs), why="ran out")
+
+    def is_current(self) -> bool:
+        """Whether nobody else can have taken what we hold: what we remember of it is all there is to know."""
+        return self._clock.monotonic_s() - self._renewed_s < self._lease_s
 
     async def forget(self, shards: Collection[int], *, why: str) -> None:
         """They are not ours any more, whatever the reason."""
@@ -126,6 +130,11 @@ class Ownership:
             self._renewed_s = asked_s
             taken = [shard for shard, epoch in self.epochs.items() if ours.get(shard) != epoch]
             await self.forget(taken, why="taken over")
+            unserved = [shard for shard in ours if shard not in self.epochs]
+            if unserved:
+                # Taken or given back without an answer: renewed for ever, they would be nobody's.
+                await self._leases.release(self._replica, unserved)
+                await self._say("=")
 
     async def _take(self, shards: Collection[int], *, steal: bool = False) -> None:
         asked_s = self._clock.monotonic_s()

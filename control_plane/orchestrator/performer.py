@@ -4,12 +4,16 @@ Called by the commit loop after the commit. Whatever gets lost on the way follow
 certain to have been done is suspected, and done once more by `catch_up`.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import assert_never
+from itertools import count
+from typing import NamedTuple, assert_never
 
 import structlog
 
+from agentflow import limits
+from agentflow.clock import Clock
 from agentflow.errors import Unavailable
 from agentflow.execution.commands import (
     CancelChild,
@@ -33,6 +37,16 @@ _OVER = (StepSucceeded, StepFailed, StepHalted, StepDoubted)
 _log = structlog.get_logger(__name__)
 
 
+class _Look(NamedTuple):
+    """When to look for a child that its parent waits for."""
+
+    at_s: float
+    order: int  # unique, so the heap compares no further
+    pause_s: float  # before the next look
+    execution: ExecutionId
+    command: StartChild
+
+
 class Performer:
     def __init__(
         self,
@@ -42,13 +56,17 @@ class Performer:
         windows: Windows,
         children: Children,
         open_executions: Mapping[ExecutionId, ExecutionState],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._outbound = outbound
         self._sweeper = sweeper
         self._windows = windows
         self._children = children
         self._open = open_executions
-        self._suspected: deque[tuple[ExecutionId, StartChild]] = deque()
+        self._suspected: deque[tuple[ExecutionId, StartChild]] = deque()  # perhaps never begun
+        self._looks: list[_Look] = []
+        self._order = count()
         self._unheard: deque[ExecutionState] = deque()  # children whose end could not be told yet
 
     async def perform(self, state: ExecutionState, command: Command) -> None:
@@ -99,28 +117,51 @@ class Performer:
             case DispatchStep():
                 self._sweeper.suspect(execution, command)
             case StartChild():
-                self._suspected.append((execution, command))
+                self._look_at(-1.0, execution, command)
 
     def ended(self, state: ExecutionState) -> None:
         if state.parent is not None:
             self._children.report(state, refused=lambda: self._unheard.append(state))
 
     async def catch_up(self) -> None:
-        """Tell what was unheard, and begin again the children that are suspected while their parents still wait."""
+        """Tell what was unheard, begin what was not, and look for the children that have been silent for long."""
         for place in self._sweeper.settled():
             await self.over(place)
         for _ in range(len(self._unheard)):
             self.ended(self._unheard.popleft())
+        now_s = self._clock.monotonic_s()
+        while self._looks and self._looks[0].at_s <= now_s:
+            self._look(heapq.heappop(self._looks))
         for _ in range(len(self._suspected)):
             execution, command = self._suspected.popleft()
             state = self._open.get(execution)
             if state is not None and command.path in state.children:
                 await self._start_child(state, command)
 
+    def _look_at(
+        self, at_s: float, execution: ExecutionId, command: StartChild, pause_s: float = limits.CHILD_LOOK_S
+    ) -> None:
+        heapq.heappush(self._looks, _Look(at_s, next(self._order), pause_s, execution, command))
+
+    def _look(self, look: _Look) -> None:
+        execution, command = look.execution, look.command
+        state = self._open.get(execution)
+        if state is None or command.path not in state.children:
+            return
+        self._children.look(
+            state,
+            command,
+            unborn=lambda: self._suspected.append((execution, command)),
+            refused=lambda: None,  # the next look may be luckier
+        )
+        pause_s = min(2 * look.pause_s, limits.CHILD_LOOK_S_MAX)
+        self._look_at(self._clock.monotonic_s() + look.pause_s, execution, command, pause_s)
+
     async def _start_child(self, state: ExecutionState, command: StartChild) -> None:
         def again() -> None:
             self._suspected.append((state.execution, command))
 
+        self._look_at(self._clock.monotonic_s() + limits.CHILD_LOOK_S, state.execution, command)
         try:
             await self._children.start(state, command, refused=again)
         except Unavailable as error:

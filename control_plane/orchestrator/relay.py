@@ -22,6 +22,7 @@ _KINDS: dict[str, type[ExecutionMessage]] = {
         messages.Admitted,
         messages.ClaimStep,
         messages.ChildEnded,
+        messages.TimeReached,
         messages.TaskAnswered,
         messages.Signal,
         messages.Pause,

@@ -11,7 +11,7 @@ from agentflow.errors import AgentFlowError
 from agentflow.execution.messages import Stamp, StepReported
 from agentflow.execution.state import ExecutionState
 from agentflow.ports import Delivery
-from control_plane.orchestrator.commit_loop import UnknownExecution
+from control_plane.orchestrator.children import UnknownExecution
 from control_plane.orchestrator.inbox import Arrival, Inbox
 
 _log = structlog.get_logger(__name__)
