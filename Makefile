@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint bench fmt lock proto clean
+.PHONY: help setup demo up test soak check lint bench fmt lock proto clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ up: $(READY) ## start the embedded platform and keep it running (Ctrl-C stops it
 
 test: $(READY) ## run every test, against real servers
 	@$(BIN)/python -m pytest -n auto --dist worksteal -q
+
+soak: $(READY) ## simulate days on which everything breaks, for SECONDS=600 or DAYS=n; SEED=n lives one again
+	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(DAYS),--days $(DAYS)) $(if $(FIRST),--first $(FIRST)) $(if $(WAYS),--ways $(WAYS))
 
 check: $(READY) ## lint, formatting, types, import contracts, lock and generated code
 	@$(BIN)/ruff check .

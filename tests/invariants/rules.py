@@ -202,6 +202,14 @@ def a_key_stands_for_one_execution(story: Story) -> Iterator[str]:
             yield f"the key {asked.key} was accepted for two different requests"
         elif asked.execution != first:
             yield f"the key {asked.key} stands for {first} and for {asked.execution}"
+    recorded = Counter((one.execution, happened.type_of(one.event), _id_of(one.event)) for one in story.history.events)
+    for (execution, kind, request), count in recorded.items():
+        if request and count > 1:
+            yield f"{execution}: the request {request} is recorded {count} times as {kind}"
+
+
+def _id_of(event: happened.Event) -> str:
+    return str(event.id if isinstance(event, happened.SignalReceived) else getattr(event, "request", ""))
 
 
 def every_way_to_the_state_leads_to_the_same(story: Story) -> Iterator[str]:
@@ -243,13 +251,12 @@ def _bytes(state: ExecutionState) -> bytes:
 
 def timers_fire_once_and_never_early(story: Story) -> Iterator[str]:
     """I13."""
+    yield from _fired_more_often_than_set(story)
     for before, recorded in story.all_moments():
         event, execution = recorded.event, recorded.execution
         if isinstance(event, happened.TimerFired):
             due_ms = before.timers.get(event.key)
-            if due_ms is None:
-                yield f"{execution}: the timer {event.key} fired and was not set"
-            elif event.at_ms < due_ms:
+            if due_ms is not None and event.at_ms < due_ms:
                 yield f"{execution}: the timer {event.key} fired {due_ms - event.at_ms} ms early"
         elif isinstance(event, happened.StepScheduled) and event.path in before.waiting:
             due_ms = before.waiting[event.path].retry_at_ms
@@ -263,6 +270,20 @@ def timers_fire_once_and_never_early(story: Story) -> Iterator[str]:
         due_ms = next_wakeup(state)
         if due_ms is not None and due_ms + LATE_MS < story.history.at_ms:
             yield f"{execution}: its next moment was {story.history.at_ms - due_ms} ms ago"
+
+
+def _fired_more_often_than_set(story: Story) -> Iterator[str]:
+    """Counted, and not folded: so that a wrong fold cannot hide it."""
+    for execution, moments in story.moments.items():
+        is_set: set[str] = set()
+        for _, recorded in moments:
+            event = recorded.event
+            if isinstance(event, happened.TimerStarted):
+                is_set.add(event.key)
+            elif isinstance(event, happened.TimerFired):
+                if event.key not in is_set:
+                    yield f"{execution}: the timer {event.key} fired and was not set"
+                is_set.discard(event.key)
 
 
 def epochs_of_a_shard_never_go_back(story: Story) -> Iterator[str]:

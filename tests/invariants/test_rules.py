@@ -155,6 +155,7 @@ BROKEN: list[tuple[str, str, History]] = [
     ("I5", "once at most", also(effects=(effect("a", 1, at_most_once=True), effect("a", 2, at_most_once=True)))),
     ("I7", "stands for exec_1 and for exec_2", asking(Asked("start", "accepted", TWO, key="k1", body={"n": 1}))),
     ("I7", "two different requests", asking(Asked("start", "accepted", ONE, key="k1", body={"n": 3}))),
+    ("I7", "recorded 2 times", history(*STORY[:8], STORY[7], *STORY[8:])),
     ("I8", "does not fold", history(*CANCELLED[:4], succeeded("a", 60), all_end=False)),
     ("I8", "is listed as", also(listed=(Listed(ONE, TENANT, Status.RUNNING, 3, 0, None),))),
     ("I8", "has no events", also(listed=(*whole().listed, UNKNOWN))),
