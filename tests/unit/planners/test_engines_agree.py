@@ -143,6 +143,19 @@ def test_both_engines_refuse_the_same_and_give_the_same(text, data):
         assert same(one, other), (one, other)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["(b ? 0 : m['a']).b == 1", "(-(m['a'])).all(x, x)", "{'k': ['a', 2], 'a': b}.b", "(b ? {} : {'a': 1})[m]",
+     "((b ? m : 1u)['a']).b", "m['a'].map(x, x).size() == m['b']"],
+)  # fmt: skip
+def test_nobody_guesses_the_type_of_what_is_dynamic_from_its_surroundings(text):
+    assert not isinstance(check_text(text, VARIABLES), list)
+
+    google, celpy = (engine.compile_text(text, VARIABLES) for engine in (engine_google, engine_celpy))
+    data = {"b": True, "m": {"a": [1], "b": 2}}
+    assert google.evaluate(data) == celpy.evaluate(data)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.floats(allow_nan=False))
 def test_both_engines_write_a_number_alike(value):
