@@ -22,7 +22,7 @@ HERE = Path(__file__).parent.parent
 # AF_BENCH_EVENTS makes a shorter one of it, for a machine that is in use.
 EVENTS = int(os.environ.get("AF_BENCH_EVENTS", "250000"))
 SMALL = 1_000
-AT_ONCE = 50
+_LANES = 50  # that many steps at once, so that it ends today
 
 WORKFLOW = """
 apiVersion: agentflow/v1
@@ -30,20 +30,29 @@ kind: Workflow
 metadata: {name: long, version: 1.0.0}
 spec:
   planner: fsm
-  input: {type: object, required: [items], properties: {items: {type: array}}}
+  input: {type: object, required: [lanes, rounds]}
   fsm:
-    initial_state: rounds
-    final_states: [rounds]
+    initial_state: lanes
+    final_states: [lanes]
     states:
-      rounds:
+      lanes:
         map:
-          over: "${input.items}"
+          over: "${input.lanes}"
           concurrency: 50
           do:
-            initial_state: go
-            final_states: [go]
+            initial_state: rounds
+            final_states: [rounds]
             states:
-              go: {agent: noop, input: {i: 1, text: t}, timeout: 60s}
+              rounds:
+                loop:
+                  max: 100000
+                  for: "${input.rounds}"
+                  as: round
+                  do:
+                    initial_state: go
+                    final_states: [go]
+                    states:
+                      go: {agent: noop, input: {i: "${round}", text: t}, timeout: 60s}
 """
 
 
@@ -70,10 +79,12 @@ async def _run(console: Console) -> Results:
 
 
 async def _one(running: EmbeddedPlatform, client: Client, events: int) -> Figures:
-    """As many items as make at least that many events: each is scheduled, ends, and moves the program."""
+    """As many rounds as make at least that many events: a step is scheduled, ends, and moves the program."""
     process = psutil.Process(running.control_plane.pid)
     began_s, peak = time.perf_counter(), 0
-    started = await client.execute("long", {"items": list(range(events // 3 + 1))})
+    started = await client.execute(
+        "long", {"lanes": list(range(_LANES)), "rounds": list(range(events // (3 * _LANES) + 1))}
+    )
     while True:
         state = await client.events(started.execution_id, after=10**9, wait_s=0)
         peak = max(peak, process.memory_info().rss)
