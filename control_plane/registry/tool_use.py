@@ -43,7 +43,19 @@ def tool_problems(document: Document, known: Mapping[str, RegisteredTool]) -> tu
             for where, message in _mismatches(tool.spec.get("input", {}), step.get("input", {}))
         ]
         (doubtful if tool.builtin else wrong).extend(found)
+        if _retries_in_vain(tool, step):
+            message = f"{tool.name} {tool.version} is called once at most, so it is never tried again."
+            hint = "Remove `retry`, give the tool a `reconcile`, or make it idempotent by handing its effect key on."
+            wrong.append(_placed(document, (*path, "retry"), message, hint))
     return wrong, doubtful
+
+
+def _retries_in_vain(tool: RegisteredTool, step: Mapping[str, Any]) -> bool:
+    """A rule to repeat what must not be repeated, of a tool that cannot look whether it was done."""
+    if tool.spec.get("effect") != "at_most_once" or tool.spec.get("run", {}).get("reconcile"):
+        return False
+    retry = step.get("retry")
+    return isinstance(retry, dict) and retry.get("max_attempts", 1) != 1
 
 
 def _steps(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

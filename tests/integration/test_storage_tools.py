@@ -164,6 +164,26 @@ async def test_a_workflow_is_checked_against_the_tools_it_names(workflows, tools
         )
 
 
+async def test_a_rule_to_repeat_a_call_that_must_not_be_repeated_is_refused_unless_the_tool_can_look(workflows, tools):
+    await tools.push(ACME, tool(name="pay.once"))
+    await tools.push(
+        ACME,
+        tool(name="pay.looking").replace(
+            "{type: command, argv: [/bin/cat]}", '{type: function, call: "m:pay", reconcile: "m:paid"}'
+        ),
+    )
+    retried = workflow("pay.once", "{id: 1}").replace(
+        "tool: pay.once", "retry: {max_attempts: 3}\n        tool: pay.once"
+    )
+    assert retried != workflow("pay.once", "{id: 1}")
+
+    with pytest.raises(InvalidWorkflow, match="never tried again"):
+        await workflows.register(ACME, retried)
+
+    await workflows.register(ACME, retried.replace("max_attempts: 3", "max_attempts: 1"))
+    await workflows.register(ACME, retried.replace("pay.once", "pay.looking").replace("1.0.0", "2.0.0"))
+
+
 async def test_a_tool_that_is_not_registered_is_a_warning_because_a_worker_may_host_it(workflows):
     registered, _ = await workflows.register(ACME, workflow("mine.own"))
     from agentflow.workflow.load import load
