@@ -1,0 +1,142 @@
+"""Control planes that die, stand still or are cut off at the worst moment, on real servers (F-1, F-2, F-6, F-7, F-12).
+
+The worst moments are found on the wire: a proxy sees the commit pass, or the publish, and strikes there.
+"""
+
+import asyncio
+
+import pytest
+
+from agentflow.testing import eventually
+from tests.faults.deployment import LEASE_S, deployed
+from tests.faults.proxy import proxied
+
+STARTED = b"execution.started.v1"
+STEP = b"agents.quick.in"
+
+
+async def until_accepted(here, plane, workflow, key):
+    """As a client that got no answer: again, with the same key."""
+
+    async def again():
+        return await here.start(plane, workflow, key=key)
+
+    return await eventually(again, within_s=30)
+
+
+async def test_a_plane_killed_between_its_commit_and_the_answer_has_started_one_execution(nats, postgres_dsn, tmp_path):
+    """F-1."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here, proxied(postgres_dsn) as (line, dsn):
+        await here.worker()
+        first = await here.plane(dsn=dsn)
+        here.let_go()
+
+        def kill() -> bool:
+            first.kill()
+            return False
+
+        line.on_answer_to(STARTED, kill)
+        assert await here.start(first, "line", key="once") is None
+        second = await here.plane()
+        execution = await until_accepted(here, second, "line", "once")
+
+        history = await here.check()
+        assert {event.execution for event in history.events} == {execution}, "the key stands for what was committed"
+
+
+async def test_a_commit_whose_connection_was_reset_is_looked_up_and_not_done_twice(nats, postgres_dsn, tmp_path):
+    """F-7."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here, proxied(postgres_dsn) as (line, dsn):
+        await here.worker()
+        plane = await here.plane(dsn=dsn)
+        here.let_go()
+
+        def reset() -> bool:
+            line.reset()
+            return False
+
+        line.on_answer_to(STARTED, reset)
+        await here.start(plane, "line", key="once")
+        line.on_answer_to(b"step.succeeded.v1", reset)
+        await until_accepted(here, plane, "line", "once")
+
+        history = await here.check()
+        assert len({event.execution for event in history.events}) == 1
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["before", "after"])
+async def test_a_plane_killed_around_the_publish_of_a_committed_step_loses_no_step(
+    nats, postgres_dsn, tmp_path, is_sent
+):
+    """F-2."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here, proxied(nats.url) as (line, nats_url):
+        await here.worker()
+        first = await here.plane(nats_url=nats_url)
+        here.let_go()
+
+        def kill() -> bool:
+            first.kill()
+            return is_sent
+
+        line.on_request(STEP, kill)
+        await here.start(first, "line", key="once")
+        second = await here.plane()
+        await until_accepted(here, second, "line", "once")
+
+        history = await here.check()
+        assert len({event.execution for event in history.events}) == 1
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "after the commit", "before the publish"])
+async def test_an_owner_that_stands_still_past_its_lease_writes_nothing_when_it_wakes(
+    nats, postgres_dsn, tmp_path, moment
+):
+    """F-6."""
+    async with (
+        deployed(tmp_path, postgres_dsn, nats) as here,
+        proxied(postgres_dsn) as (line, dsn),
+        proxied(nats.url) as (bus, nats_url),
+    ):
+        await here.worker()
+        first = await here.plane(dsn=dsn, nats_url=nats_url)
+        stopped = asyncio.Event()
+
+        def stop() -> bool:
+            first.stop()
+            stopped.set()
+            return True  # what is under way arrives all the same, or is answered when nobody listens
+
+        executions = [await here.start(first, "line", key=f"k{number}") for number in range(4)]
+        await eventually(lambda: here.ran("patient") == 4, within_s=20)
+        if moment == "before the publish":
+            bus.on_request(STEP, stop)
+        elif moment == "after the commit":
+            line.on_answer_to(b"step.succeeded.v1", stop)
+        else:
+            line.on_request(b"step.succeeded.v1", stop)
+        here.let_go()
+        await stopped.wait()
+        second = await here.plane()
+        await eventually(lambda: second.shards == 16, within_s=10 * LEASE_S)
+        first.go_on()
+
+        history = await here.check()
+        assert {event.execution for event in history.events} == set(executions)
+        await eventually(lambda: first.shards == 8, within_s=30)  # it has learned, and shares again
+
+
+async def test_a_plane_that_starts_beside_another_runs_nothing_of_it_twice(nats, postgres_dsn, tmp_path):
+    """F-12."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here:
+        await here.worker()
+        first = await here.plane()
+        for number in range(6):
+            assert await here.start(first, "line", key=f"k{number}")
+        await eventually(lambda: here.ran("patient") == 6, within_s=20)
+
+        second = await here.plane()
+        await eventually(lambda: (first.shards, second.shards) == (8, 8), within_s=20)
+        here.let_go()
+
+        await here.check()
+        assert here.ran("patient") == 6, "what ran went on"
