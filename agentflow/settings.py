@@ -41,7 +41,7 @@ _FILE_VARIABLE = "AF_CONFIG_FILE"
 _FILE_DEFAULT = Path("agentflow.yaml")
 _SECRET = frozenset({"encryption_keys", "token", "api_key"})
 _OF_THE_CALLER = frozenset({"token", "api_key"})  # for `af` and programs; no service needs them
-_NO_ENCRYPTION = "Use 127.0.0.1 or localhost: the API speaks no TLS yet, and credentials would travel in the clear."
+_NO_ENCRYPTION = "Set AF_TLS_CERT_FILE and AF_TLS_KEY_FILE, or use 127.0.0.1: with no TLS, keys travel in the clear."
 
 
 class InvalidSettings(Invalid):
@@ -69,16 +69,12 @@ def _address(text: str) -> str:
     return text
 
 
-def _loopback_address(text: str) -> str:
-    host = _address(text).rpartition(":")[0]
-    bare = host.removeprefix("[").removesuffix("]")
+def _is_loopback(address: str) -> bool:
+    bare = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     try:
-        loopback = bare == "localhost" or ipaddress.ip_address(bare).is_loopback
+        return bare == "localhost" or ipaddress.ip_address(bare).is_loopback
     except ValueError:
-        loopback = False
-    if not loopback:
-        _refuse("must be an address of this machine only", _NO_ENCRYPTION)
-    return text
+        return False
 
 
 def _database(dsn: str) -> str:
@@ -227,10 +223,11 @@ def _default_spool(given: dict[str, Any]) -> Path:
 
 def _default_api_url(given: dict[str, Any]) -> str:
     listen: str = given["http_listen"]
-    return "http://127.0.0.1:8080" if listen.endswith(":0") else f"http://{listen}"
+    if listen.endswith(":0"):
+        return "http://127.0.0.1:8080"
+    return f"http://{listen}" if _is_loopback(listen) else f"http://127.0.0.1:{listen.rpartition(':')[2]}"
 
 
-LoopbackAddress = Annotated[str, AfterValidator(_loopback_address)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -271,10 +268,10 @@ class Settings(BaseModel):
     nats_replicas: Annotated[int, Field(ge=1, le=5)] = 1
     """Copies JetStream keeps of each stream: 1 for a single server, 3 in a cluster."""
 
-    http_listen: LoopbackAddress = "127.0.0.1:8080"
+    http_listen: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8080"
     """Where the control plane serves REST; port 0 takes a free one."""
 
-    grpc_listen: LoopbackAddress = "127.0.0.1:8081"
+    grpc_listen: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8081"
     """Where the control plane serves gRPC; port 0 takes a free one."""
 
     api_url: Annotated[str, AfterValidator(_http)] = Field(default_factory=_default_api_url)
@@ -324,6 +321,18 @@ class Settings(BaseModel):
 
     oidc_audience: str = "agentflow"
     """The client id at that issuer that ID tokens must be made for."""
+
+    tls_cert_file: Path | None = None
+    """The certificate REST and gRPC are served with; `tls_key_file` has its key."""
+
+    tls_key_file: Path | None = None
+    """The key of `tls_cert_file`."""
+
+    tls_client_ca_file: Path | None = None
+    """Only callers with a certificate of this authority may connect (mTLS)."""
+
+    listen_insecure: bool = False
+    """Serve beyond this machine without TLS, because something in front of it ends TLS."""
 
     shards: Annotated[int, Field(ge=1, le=1024)] = 16
     """Parts the executions are divided into. Fixed for the life of a deployment."""
@@ -393,6 +402,10 @@ class Settings(BaseModel):
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         return [(name, "***" if name in _SECRET and value else without_password(value)) for name, value in self]
+
+    def serves_beyond(self) -> bool:
+        """Whether REST is reached under other names than this machine's own."""
+        return not _is_loopback(self.http_listen)
 
     def key_ring(self) -> KeyRing | None:
         """The keys, from wherever they are given; None where nothing is to be encrypted."""
@@ -511,9 +524,22 @@ class _Gathered:
                 for detail in error.errors(include_url=False, include_input=False)
                 if detail["type"] != "default_factory_not_called"  # its cause is in the list already
             ]
+        if settings is not None:
+            self._check_listening(settings)
         if settings is None or self._problems:
             raise InvalidSettings(self._problems)
         return settings
+
+    def _check_listening(self, settings: Settings) -> None:
+        """Credentials cross a network only under TLS, unless somebody says that something else sees to it."""
+        if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
+            self._problems.append(Problem("is one half of a pair", "Set both or neither.", path="AF_TLS_CERT_FILE"))
+        if settings.tls_cert_file is not None or settings.listen_insecure:
+            return
+        for field in ("http_listen", "grpc_listen"):
+            if not _is_loopback(getattr(settings, field)):
+                place = self._places.get(field, _PREFIX + field.upper())
+                self._problems.append(Problem("must be an address of this machine only", _NO_ENCRYPTION, path=place))
 
     def _explained(self, detail: ErrorDetails) -> Problem:
         field = str(detail["loc"][0])

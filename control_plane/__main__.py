@@ -7,10 +7,12 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 
+import grpc
 import structlog
 import uvicorn
 import uvloop
@@ -66,10 +68,10 @@ async def _serve(settings: Settings, behind: ControlPlane, stop: asyncio.Event) 
     listening = _listen(settings.http_listen)
     rpc = create_server(behind)
     try:
-        rpc_port = rpc.add_insecure_port(settings.grpc_listen)
+        rpc_port = _add_rpc_port(rpc, settings)
     except RuntimeError:
         raise AddressTaken(settings.grpc_listen, "AF_GRPC_LISTEN", "the address is in use") from None
-    app = create_api(behind, version("agentflow"))
+    app = create_api(behind, version("agentflow"), any_host=settings.serves_beyond())
     http = _HttpServer(
         uvicorn.Config(
             app,
@@ -79,6 +81,10 @@ async def _serve(settings: Settings, behind: ControlPlane, stop: asyncio.Event) 
             timeout_graceful_shutdown=_GOODBYE_S,
             ws="websockets-sansio",
             ws_max_size=limits.LIVE_MESSAGE_BYTES_MAX,
+            ssl_certfile=settings.tls_cert_file,
+            ssl_keyfile=settings.tls_key_file,
+            ssl_ca_certs=None if settings.tls_client_ca_file is None else str(settings.tls_client_ca_file),
+            ssl_cert_reqs=ssl.CERT_NONE if settings.tls_client_ca_file is None else ssl.CERT_REQUIRED,
         )
     )
     await rpc.start()
@@ -86,13 +92,25 @@ async def _serve(settings: Settings, behind: ControlPlane, stop: asyncio.Event) 
         serving.create_task(http.serve(sockets=[listening]))
         _log.info(
             "control_plane.ready",
-            http=f"http://{_shown(*listening.getsockname()[:2])}",
+            http=f"{'http' if settings.tls_cert_file is None else 'https'}://{_shown(*listening.getsockname()[:2])}",
             grpc=_shown(settings.grpc_listen.rpartition(":")[0], rpc_port),
         )
         await stop.wait()
         behind.live.close()  # who watches would otherwise keep their connections open
         http.should_exit = True
         await rpc.stop(grace=_GOODBYE_S)
+
+
+def _add_rpc_port(rpc: grpc.aio.Server, settings: Settings) -> int:
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return rpc.add_insecure_port(settings.grpc_listen)
+    client_ca = settings.tls_client_ca_file
+    credentials = grpc.ssl_server_credentials(
+        [(settings.tls_key_file.read_bytes(), settings.tls_cert_file.read_bytes())],
+        root_certificates=None if client_ca is None else client_ca.read_bytes(),
+        require_client_auth=client_ca is not None,
+    )
+    return rpc.add_secure_port(settings.grpc_listen, credentials)
 
 
 def _listen(address: str) -> socket.socket:

@@ -8,6 +8,7 @@ import typer
 from agentflow.cli import (
     auth,
     bus,
+    certificates,
     database,
     demo,
     dev,
@@ -44,6 +45,7 @@ app.add_typer(database.app, name="db")
 app.add_typer(tools.app, name="tool")
 app.add_typer(auth.app, name="auth")
 app.add_typer(bus.app, name="bus")
+app.add_typer(certificates.app, name="certs")
 app.add_typer(people.users, name="users")
 app.add_typer(people.service_accounts, name="service-accounts")
 app.add_typer(people.roles, name="roles")

@@ -37,12 +37,12 @@ and knows `If-None-Match`; writes to an execution know `If-Match`. A POST with a
 `X-Request-Id` is echoed and is in the logs."""
 
 
-def create_api(control_plane: ControlPlane, version: str) -> ASGIApp:
+def create_api(control_plane: ControlPlane, version: str, *, any_host: bool = False) -> ASGIApp:
     # Outside of everything, so that the answer to a fault of ours has its request id as well.
-    return Exchange(routes(control_plane, version), control_plane.new_request_id)
+    return Exchange(routes(control_plane, version, any_host=any_host), control_plane.new_request_id)
 
 
-def routes(control_plane: ControlPlane, version: str) -> FastAPI:
+def routes(control_plane: ControlPlane, version: str, *, any_host: bool = False) -> FastAPI:
     app = FastAPI(
         title="AgentFlow",
         version=version,
@@ -55,7 +55,7 @@ def routes(control_plane: ControlPlane, version: str) -> FastAPI:
     app.state.control_plane = control_plane
     errors.install(app)
     app.add_middleware(Shortcut)  # the first is the innermost: whoever takes it has passed every guard
-    app.add_middleware(Guards, body_bytes_max=limits.REQUEST_BYTES_MAX)
+    app.add_middleware(Guards, body_bytes_max=limits.REQUEST_BYTES_MAX, any_host=any_host)
     for noun in (
         auth,
         people,

@@ -5,7 +5,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentflow.errors import Rejected
 from control_plane.api.errors import BodyTooLarge, problem_response
 
-# The API listens on loopback only; a name that some page rebinds to 127.0.0.1 is none of ours.
+# Where the API listens on loopback only, a name that some page rebinds to 127.0.0.1 is none of ours.
 _HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 
 
@@ -20,8 +20,10 @@ class WrongHost(Rejected):
 
 
 class Guards:
-    def __init__(self, app: ASGIApp, body_bytes_max: int) -> None:
+    def __init__(self, app: ASGIApp, body_bytes_max: int, *, any_host: bool = False) -> None:
+        """`any_host`: served beyond this machine, under names that are its operator's business."""
         self._app = app
+        self._any_host = any_host
         self._limit = body_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,7 +34,7 @@ class Guards:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        if _without_port(headers.get(b"host", b"")) not in _HOSTS:
+        if not self._any_host and _without_port(headers.get(b"host", b"")) not in _HOSTS:
             await problem_response(WrongHost())(scope, receive, send)
             return
         announced = headers.get(b"content-length", b"0")
@@ -56,7 +58,7 @@ class Guards:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"")
         _, _, origin = headers.get(b"origin", b"").rpartition(b"://")
-        if _without_port(host) in _HOSTS and origin in (b"", host):
+        if (self._any_host or _without_port(host) in _HOSTS) and origin in (b"", host):
             await self._app(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})

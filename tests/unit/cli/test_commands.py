@@ -23,6 +23,7 @@ COMMANDS = dict(leaves(get_command(main.app)))
 # What only gathers commands: their own help shows the examples.
 _IDENTITY = {
     "bus": ("users",),
+    "certs": ("init",),
     "users": ("add", "list", "set"),
     "service-accounts": ("add", "list"),
     "roles": ("add", "list", "remove"),
