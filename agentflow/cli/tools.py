@@ -161,7 +161,6 @@ def allow(
       af tool allow crm.lookup api.example.com
       af tool allow crm.lookup network.http:pypi.org --to tools/crm-lookup.yaml
     """
-
     asyncio.run(_allow(ref, permission, to))
 
 
