@@ -5,12 +5,12 @@ column that divides is part of every unique key, so those keys hold over all day
 clocks that jump, a maintenance that did not run) lands in the default part and is moved when its day is made: nothing
 depends on this file running on time. SQLite has no such parts; there the purge deletes rows, some at a time.
 
-Only here are parts made and dropped. It needs the owner of the tables (`Database.owning`); the system's role moves
-rows, because the owner itself is bound by row-level security and would see none.
+Only here are parts made, and only in `day_drops` emptied and dropped. Both need the owner of the tables
+(`Database.owning`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 
@@ -24,7 +24,6 @@ from agentflow.errors import AgentFlowError
 from agentflow.ids import encode_ulid
 from agentflow.limits import DAYS_AHEAD, DAYS_LOCK_WAIT_S
 from control_plane.storage.database import Database
-from control_plane.storage.roles import SYSTEM_ROLE
 from control_plane.storage.tables import metadata
 
 _log = structlog.get_logger(__name__)
@@ -127,7 +126,7 @@ async def make_days(database: Database, now_ms: int, *, ahead: int = DAYS_AHEAD)
 
 async def _make(connection: AsyncConnection, part: Part) -> None:
     """Attaching takes no lock that a writer would notice, except on the default part, and that one is all but empty."""
-    await _wait_briefly(connection)
+    await wait_briefly(connection)
     # Two control planes may be at it.
     await connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('agentflow.days'))"))
     if await connection.scalar(text("SELECT to_regclass(:name)"), {"name": part.name}) is not None:
@@ -135,67 +134,22 @@ async def _make(connection: AsyncConnection, part: Part) -> None:
     first, after = bounds(part.table, part.day)
     key = metadata.tables[part.table].info["day_key"]
     default = f"{part.table}_default"
-    await _run(connection, f"CREATE TABLE {part.name} (LIKE {part.table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
-    await _run(connection, f"ALTER TABLE {default} NO FORCE ROW LEVEL SECURITY")
+    await run(connection, f"CREATE TABLE {part.name} (LIKE {part.table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
+    await run(connection, f"ALTER TABLE {default} NO FORCE ROW LEVEL SECURITY")
     taken = f"DELETE FROM {default} WHERE {key} >= '{first}' AND {key} < '{after}' RETURNING *"  # noqa: S608 - our names
-    await _run(connection, f"WITH moved AS ({taken}) INSERT INTO {part.name} SELECT * FROM moved")  # noqa: S608
-    await _run(connection, f"ALTER TABLE {default} FORCE ROW LEVEL SECURITY")
-    await _run(
+    await run(connection, f"WITH moved AS ({taken}) INSERT INTO {part.name} SELECT * FROM moved")  # noqa: S608
+    await run(connection, f"ALTER TABLE {default} FORCE ROW LEVEL SECURITY")
+    await run(
         connection, f"ALTER TABLE {part.table} ATTACH PARTITION {part.name} FOR VALUES FROM ('{first}') TO ('{after}')"
     )
     for how in ("ENABLE", "FORCE"):  # no rights and no policies: the only way in is through the table
-        await _run(connection, f"ALTER TABLE {part.name} {how} ROW LEVEL SECURITY")
+        await run(connection, f"ALTER TABLE {part.name} {how} ROW LEVEL SECURITY")
 
 
-async def drop_day(
-    database: Database, parts: Sequence[Part], *, keep: Callable[[Part], str] = lambda _: "false"
-) -> int:
-    """Drop these parts in one transaction; rows for which `keep` holds move to the default parts. How many did.
-
-    `keep` gives an SQL condition for each part, asked with the rights of the system's role. It sees a row as `old`,
-    and may look into the parts being dropped, by their names: nobody else can change them any more.
-    """
-    kept = 0
-    async with database.owning() as connection:
-        await _wait_briefly(connection)
-        for part in parts:
-            await _run(connection, f"ALTER TABLE {part.table} DETACH PARTITION {part.name}")
-            await _run(connection, f"ALTER TABLE {part.name} DISABLE ROW LEVEL SECURITY")
-            await _run(connection, f"GRANT SELECT ON {part.name} TO {SYSTEM_ROLE}")
-        await _run(connection, f"SET LOCAL ROLE {SYSTEM_ROLE}")
-        for part in parts:
-            kept += await _keep(connection, part, keep(part))
-        await _run(connection, "RESET ROLE")
-        for part in parts:
-            await _run(connection, f"DROP TABLE {part.name}")
-    _log.info("day.dropped", parts=[part.name for part in parts], kept=kept)
-    return kept
-
-
-async def _keep(connection: AsyncConnection, part: Part, condition: str) -> int:
-    table = metadata.tables[part.table]
-    columns = ", ".join(column.name for column in table.columns)
-    overriding = " OVERRIDING SYSTEM VALUE" if any(column.identity for column in table.columns) else ""
-    kept = f"SELECT {columns} FROM {part.name} AS old WHERE {condition}"  # noqa: S608 - names and a condition of ours
-    moved = await connection.exec_driver_sql(f"INSERT INTO {part.table} ({columns}){overriding} {kept}")
-    return moved.rowcount
-
-
-def still_needed(ended_after_ms: int) -> Callable[[Part], str]:
-    """Keep what belongs to executions that are open, or ended lately. The day of `executions` is among the parts."""
-
-    def condition(part: Part) -> str:
-        key = metadata.tables[part.table].info["day_key"]
-        wanted = f"ended_at_ms IS NULL OR ended_at_ms > {int(ended_after_ms)}"
-        return f"old.{key} IN (SELECT id FROM {Part(part.day, 'executions').name} WHERE {wanted})"  # noqa: S608
-
-    return condition
-
-
-async def _wait_briefly(connection: AsyncConnection) -> None:
+async def wait_briefly(connection: AsyncConnection) -> None:
     """Whoever waits for a lock holds up all who come after: rather give up and come again later."""
-    await _run(connection, f"SET LOCAL lock_timeout = {int(DAYS_LOCK_WAIT_S * 1000)}")
+    await run(connection, f"SET LOCAL lock_timeout = {int(DAYS_LOCK_WAIT_S * 1000)}")
 
 
-async def _run(connection: AsyncConnection, statement: str) -> None:
+async def run(connection: AsyncConnection, statement: str) -> None:
     await connection.exec_driver_sql(statement)

@@ -2,10 +2,11 @@
 
 `plan` and `run` are the same computation: a run makes the plan, then removes it. Executions go whole: their
 events, snapshots, plans, remembered requests and artifacts. Under PostgreSQL a day of which most is over is dropped as
-a part, which frees its disk at once; everything else, and everything under SQLite, is deleted some rows at a time.
+a part (`retention_days`), which frees its disk at once; everything else, and everything under SQLite, is deleted some
+rows at a time.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -15,8 +16,8 @@ from sqlalchemy import ColumnElement, Table, and_, delete, func, select, text, t
 from agentflow.limits import RETENTION_ORPHAN_S
 from agentflow.ports import ArtifactStore, Shelf
 from control_plane.storage.database import Database
-from control_plane.storage.days import Part, bounds, drop_day, parts
 from control_plane.storage.exports import Exports
+from control_plane.storage.retention_days import drop_days, refresh_statistics
 from control_plane.storage.retention_rules import Rules
 from control_plane.storage.tables import (
     agent_states,
@@ -33,8 +34,8 @@ from control_plane.storage.tables.types import Retention
 _log = structlog.get_logger(__name__)
 
 _BATCH = 500  # executions, or rows, in one transaction
+_AT_ONCE = 100  # rows read before others have a turn in this loop
 _VACUUM_PAGES = 2_000  # given back in one go: some milliseconds
-_DROP_SHARE = 0.5  # of a day's executions must be over before what is left of it is worth moving
 
 # Tables whose rows end by their own age: the moment it is counted from.
 _BY_AGE = {
@@ -77,19 +78,19 @@ class RetentionJob:
 
     async def run(self, now_ms: int) -> Plan:
         plan = await self.plan(now_ms)
-        history = [removal for removal in plan.removals if removal.kind == Retention.HISTORY]
-        for removal in history:
-            await self._export_history(removal, plan.at_ms)
-        dropped = await self._drop_days(history)
+        for removal in plan.removals:
+            await self._export(removal, plan.at_ms)
+        await drop_days(self._database, self._rules, plan.at_ms)
         for removal in plan.removals:
             if removal.kind == Retention.HISTORY:
-                await self._delete_history(removal, dropped)
+                await self._delete_history(removal)
             else:
-                await self._delete_rows(removal, plan.at_ms)
+                await self._delete_rows(removal)
         for orphan in plan.orphans:
             tenant, _, owner = orphan.partition("/")
             await self._artifacts.drop(Shelf(tenant, owner))
         await self._give_back_disk()
+        await refresh_statistics(self._database)
         _log.info("retention.ran", removals=len(plan.removals), items=sum(removal.items for removal in plan.removals))
         return plan
 
@@ -106,7 +107,9 @@ class RetentionJob:
         async with self._database.system_read() as connection:
             if cutoff is not None:
                 query = select(executions.c.id).where(_over(tenant, cutoff)).order_by(executions.c.id)
-                ids = tuple(await connection.scalars(query))
+                # Some at a time: there may be very many, and others work in this loop.
+                found = await connection.stream_scalars(query.execution_options(yield_per=_AT_ONCE))
+                ids = tuple([execution async for execution in found])
                 if ids:
                     removals.append(Removal(tenant, Retention.HISTORY, cutoff, len(ids), ids))
             for kind in _BY_AGE:
@@ -130,78 +133,82 @@ class RetentionJob:
                 known |= set(await connection.scalars(select(executions.c.id).where(executions.c.id.in_(some))))
         return tuple(f"{shelf.tenant}/{shelf.owner}" for shelf in settled if shelf.owner not in known)
 
-    async def _export_history(self, removal: Removal, at_ms: int) -> None:
+    async def _export(self, removal: Removal, at_ms: int) -> None:
+        """All of it, before the first row goes."""
         if not self._exports.wanted:
+            return
+        named = f"{removal.tenant}/{_stamp(at_ms)}"
+        if removal.kind != Retention.HISTORY:
+            await self._export_rows(removal, named)
             return
         for number, ids in enumerate(_batches(removal.ids)):
             for table in _history_tables():
                 key = table.c[table.info["day_key"]]
                 async with self._database.system_read() as connection:
                     rows = (await connection.execute(select(table).where(key.in_(ids)))).mappings().all()
-                await self._exports.write(
-                    f"{removal.tenant}/{_stamp(at_ms)}-{number:06}-{table.name}", table.name, rows
-                )
+                await self._exports.write(f"{named}-{number:06}-{table.name}", table.name, rows)
 
-    async def _drop_days(self, history: Sequence[Removal]) -> set[str]:
-        """Drop whole days; the ids that went with them."""
-        gone: set[str] = set()
-        going = {execution for removal in history for execution in removal.ids}
-        days = {part.day for part in await parts(self._database) if part.table == executions.name}
-        for day in sorted(days):
-            first, after = bounds(executions.name, day)
-            ids = {execution for execution in going if first <= execution < after}
-            if not ids:
-                continue
+    async def _export_rows(self, removal: Removal, named: str) -> None:
+        table, _ = _BY_AGE[Retention(removal.kind)]
+        keys = list(table.primary_key.columns)
+        query = select(table).where(_aged(Retention(removal.kind), removal.tenant, removal.older_than_ms))
+        query = query.order_by(*keys).limit(_BATCH)
+        page, number = query, 0
+        while True:
             async with self._database.system_read() as connection:
-                inside = (
-                    select(func.count())
-                    .select_from(executions)
-                    .where(executions.c.id >= first, executions.c.id < after)
-                )
-                total = await connection.scalar(inside) or 0
-            if len(ids) < total * _DROP_SHARE:
-                continue
-            dropping = [Part(day, table.name) for table in _history_tables()]
-            await drop_day(self._database, dropping, keep=_still_kept(history))
-            gone |= ids
-        return gone
+                rows = (await connection.execute(page)).mappings().all()
+            if not rows:
+                return
+            await self._exports.write(f"{named}-{number:06}-{table.name}", table.name, rows)
+            page = query.where(tuple_(*keys) > tuple(rows[-1][key.name] for key in keys))
+            number += 1
 
-    async def _delete_history(self, removal: Removal, dropped: set[str]) -> None:
-        left = [execution for execution in removal.ids if execution not in dropped]
-        shelved = {use.shelf.owner for use in await self._artifacts.shelves(removal.tenant)}
+    async def _delete_history(self, removal: Removal) -> None:
+        """What no dropped day took along, and what belongs to all of it elsewhere."""
         others = [table for table in _history_tables() if table is not executions]
-        for ids in _batches(left):
+        over = _over(removal.tenant, removal.older_than_ms)
+        some = select(executions.c.id).where(over).limit(_BATCH)
+        while True:
             async with self._database.system_write() as connection:
-                # Asked again in this transaction: one that was retried meanwhile stays.
-                ended = delete(executions).where(executions.c.id.in_(ids), _over(removal.tenant, removal.older_than_ms))
+                # Asked in this transaction: one that was retried meanwhile stays.
+                ended = delete(executions).where(executions.c.id.in_(some.scalar_subquery()), over)
                 gone = list(await connection.scalars(ended.returning(executions.c.id)))
                 for table in others:
                     await connection.execute(delete(table).where(table.c[table.info["day_key"]].in_(gone)))
-        for ids in _batches(removal.ids):
-            async with self._database.system_write() as connection:
-                still = set(await connection.scalars(select(executions.c.id).where(executions.c.id.in_(ids))))
-                gone = [execution for execution in ids if execution not in still]
-                await connection.execute(delete(idempotency_keys).where(idempotency_keys.c.resource_id.in_(gone)))
-            for execution in gone:
-                if execution in shelved:
+            if not gone:
+                break
+        await self._delete_requests(removal)
+        await self._drop_shelves(removal)
+
+    async def _delete_requests(self, removal: Removal) -> None:
+        """Those whose execution is gone: they are older than its end."""
+        there = select(executions.c.id).where(executions.c.id == idempotency_keys.c.resource_id).exists()
+        of_tenant = idempotency_keys.c.tenant_id == removal.tenant
+        old = idempotency_keys.c.created_at_ms < removal.older_than_ms
+        async with self._database.system_write() as connection:
+            await connection.execute(delete(idempotency_keys).where(of_tenant, old, ~there))
+
+    async def _drop_shelves(self, removal: Removal) -> None:
+        ids = set(removal.ids)
+        shelved = sorted({use.shelf.owner for use in await self._artifacts.shelves(removal.tenant)} & ids)
+        for some in _batches(shelved):
+            async with self._database.system_read() as connection:
+                still = set(await connection.scalars(select(executions.c.id).where(executions.c.id.in_(some))))
+            for execution in some:
+                if execution not in still:
                     await self._artifacts.drop(Shelf(removal.tenant, execution))
 
-    async def _delete_rows(self, removal: Removal, at_ms: int) -> None:
+    async def _delete_rows(self, removal: Removal) -> None:
         table, _ = _BY_AGE[Retention(removal.kind)]
         keys = list(table.primary_key.columns)
         aged = _aged(Retention(removal.kind), removal.tenant, removal.older_than_ms)
-        number = 0
+        some = select(*keys).where(aged).limit(_BATCH)
         while True:
-            async with self._database.system_read() as connection:
-                found = await connection.execute(select(table).where(aged).order_by(*keys).limit(_BATCH))
-                rows = found.mappings().all()
-            if not rows:
-                return
-            await self._exports.write(f"{removal.tenant}/{_stamp(at_ms)}-{number:06}-{table.name}", table.name, rows)
-            wanted = [tuple(row[key.name] for key in keys) for row in rows]
             async with self._database.system_write() as connection:
-                await connection.execute(delete(table).where(tuple_(*keys).in_(wanted)))
-            number += 1
+                found = [tuple(row) for row in await connection.execute(some)]
+                if not found:
+                    return
+                await connection.execute(delete(table).where(tuple_(*keys).in_(found)))
 
     async def _give_back_disk(self) -> None:
         """SQLite: a part at a time, so that commits come between. A file made without this ability keeps its pages."""
@@ -250,22 +257,3 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _stamp(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S")
-
-
-def _still_kept(history: Sequence[Removal]) -> Callable[[Part], str]:
-    """The SQL for rows that stay: of executions that are not over for their tenant."""
-
-    def condition(part: Part) -> str:
-        key = metadata.tables[part.table].info["day_key"]
-        over = " OR ".join(
-            f"(tenant_id = {_literal(removal.tenant)} AND ended_at_ms < {int(removal.older_than_ms)})"
-            for removal in history
-        )
-        listed = Part(part.day, executions.name).name
-        return f"old.{key} IN (SELECT id FROM {listed} WHERE ended_at_ms IS NULL OR NOT ({over}))"  # noqa: S608
-
-    return condition
-
-
-def _literal(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"  # standard_conforming_strings is on: a backslash means itself

@@ -1,5 +1,6 @@
 """The purge: it removes exactly what its plan lists, with everything that belongs to it, and nothing else."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from functools import reduce
@@ -19,8 +20,9 @@ from agentflow.execution.state import ExecutionState
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId, encode_ulid
 from agentflow.ports import NewEvents, Shelf
 from bench.subjects.retention import measured
+from control_plane.storage import day_drops
 from control_plane.storage.database import Database, database
-from control_plane.storage.days import make_days, parts
+from control_plane.storage.days import Part, day_of, make_days, parts
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.exports import Exports
 from control_plane.storage.leases import SqlShardLeases
@@ -30,6 +32,7 @@ from control_plane.storage.retention_rules import DAYS_DEFAULT, InvalidRetention
 from control_plane.storage.retention_schedule import claim
 from control_plane.storage.tables import (
     agent_states,
+    audits,
     cost_observations,
     event_store,
     execution_snapshots,
@@ -334,3 +337,117 @@ def test_every_kind_that_ends_by_age_has_a_length_and_rules_are_checked() -> Non
         with pytest.raises(InvalidRetention):
             parse_rules(wrong)
     assert parse_rules("").days("any", Retention.AUDIT) == 30
+
+
+async def test_days_of_costs_and_audits_are_dropped_too_and_a_tenant_that_keeps_longer_loses_nothing(
+    postgres_dsn: str, tmp_path: Path
+) -> None:
+    async with database(postgres_dsn) as db:
+        await upgrade(db)
+        for days_ago in (500, 40):
+            await make_days(db, NOW_MS - days_ago * DAY_MS, ahead=0)
+        await make_days(db, NOW_MS, ahead=0)
+        async with db.system_write() as connection:
+            await connection.execute(
+                insert(cost_observations),
+                [cost_row(tenant, began(500, number)) for number in range(4) for tenant in (ACME, OTHER)],
+            )
+            await connection.execute(
+                insert(audits),
+                [audit_row(tenant, number, 40) for number in range(4) for tenant in (ACME, OTHER)],
+            )
+        artifacts = await open_artifacts(f"file://{tmp_path}/artifacts")
+        rules = parse_rules("other/cost=never, other/audit=90d")
+        keeper = open_keeper(f"file://{tmp_path}/exports")
+
+        plan = await RetentionJob(db, artifacts, rules, Exports(keeper)).run(NOW_MS)
+
+        assert [(removal.tenant, removal.kind, removal.items) for removal in plan.removals] == [
+            (ACME, "audit", 4),
+            (ACME, "cost", 4),
+        ]
+        for table, days_ago in ((cost_observations, 500), (audits, 40)):
+            async with db.system_read() as connection:
+                assert set(await connection.scalars(select(table.c.tenant_id))) == {OTHER}
+            assert await rows(db, table) == 4
+            assert Part(day_of(NOW_MS - days_ago * DAY_MS), table.name) not in await parts(db)
+        lines = exported(tmp_path / "exports" / "acme")
+        assert {(line["table"], line["row"]["tenant_id"]) for line in lines} == {
+            ("audits", ACME),
+            ("cost_observations", ACME),
+        }
+
+
+def cost_row(tenant: TenantId, execution: ExecutionId) -> dict:
+    return {
+        "tenant_id": tenant, "execution_id": execution, "id": tenant, "path": "a", "attempt": 1, "agent": "x",
+        "resource": "model", "tokens_in": 1, "tokens_out": 1, "microdollars": 5, "at_ms": NOW_MS - 500 * DAY_MS,
+    }  # fmt: skip
+
+
+def audit_row(tenant: TenantId, number: int, days_ago: int) -> dict:
+    at_ms = NOW_MS - days_ago * DAY_MS
+    return {
+        "id": f"aud_{encode_ulid((at_ms << 80) | number * 10 + len(tenant))}", "tenant_id": tenant, "seq": number,
+        "actor_type": "user", "actor_id": "u", "action": "a", "resource_type": "r", "resource_id": "1", "details": {},
+        "record": {}, "prev_hash": None, "hash": b"h", "at_ms": at_ms,
+    }  # fmt: skip
+
+
+async def test_a_day_with_much_that_must_stay_is_emptied_of_the_rest_and_stays(
+    postgres_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control_plane.storage.day_drops.DAY_MOVED_ROWS_MAX", 3)
+    async with database(postgres_dsn) as db:
+        await upgrade(db)
+        await make_days(db, NOW_MS - 40 * DAY_MS, ahead=0)
+        store, epochs = await store_of(db)
+        await store.append([run_of(began(40, n), 40, ended=n >= 2) for n in range(10)], epochs)
+        artifacts = await open_artifacts(f"file://{tmp_path}/artifacts")
+
+        await RetentionJob(db, artifacts, Rules(), Exports(None)).run(NOW_MS)
+
+        day = Part(day_of(NOW_MS - 40 * DAY_MS), "event_store")
+        assert day in await parts(db)
+        assert await store.open_executions([1]) == [began(40, 0), began(40, 1)]
+        assert (await rows(db, executions), await rows(db, event_store)) == (2, 4)
+
+
+async def test_work_on_other_days_goes_on_while_a_day_is_emptied(postgres_dsn: str) -> None:
+    """Neither an append nor a purge of one day waits for who uses another."""
+    async with database(postgres_dsn) as db:
+        await upgrade(db)
+        for days_ago in (40, 0):
+            await make_days(db, NOW_MS - days_ago * DAY_MS, ahead=0)
+        store, epochs = await store_of(db)
+        await store.append([run_of(began(40), 40)], epochs)
+        old = Part(day_of(NOW_MS - 40 * DAY_MS), "event_store")
+
+        async with db.owning() as connection:
+            await connection.exec_driver_sql(f"LOCK TABLE {old.name} IN ACCESS EXCLUSIVE MODE")
+            async with asyncio.timeout(5):
+                await store.append([run_of(began(0), 0)], epochs)
+
+        async with db.owning() as connection:
+            today = Part(day_of(NOW_MS), "event_store")
+            await connection.exec_driver_sql(f"LOCK TABLE {today.name} IN ROW EXCLUSIVE MODE")
+            async with database(postgres_dsn) as other:
+                assert await day_drops._empty(other, [old], lambda _: "false") == 0
+        assert len(await store.read(ACME, began(40))) == 0
+        assert len(await store.read(ACME, began(0))) == 3
+
+
+async def test_a_purge_refreshes_what_the_planner_knows_of_divided_tables_as_a_whole(
+    postgres_dsn: str, tmp_path: Path
+) -> None:
+    async with database(postgres_dsn) as db:
+        await upgrade(db)
+        store, epochs = await store_of(db)
+        await store.append([run_of(began(1), 1)], epochs)
+        artifacts = await open_artifacts(f"file://{tmp_path}/artifacts")
+
+        await RetentionJob(db, artifacts, Rules(), Exports(None)).run(NOW_MS)
+
+        async with db.owning() as connection:
+            known = await connection.scalars(text("SELECT DISTINCT tablename FROM pg_stats WHERE inherited"))
+            assert {"executions", "event_store"} <= set(known)

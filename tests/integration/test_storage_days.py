@@ -11,7 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from agentflow.errors import AgentFlowError
 from agentflow.ids import UlidSource
 from control_plane.storage.database import Database, database
-from control_plane.storage.days import Part, bounds, day_of, divided_tables, drop_day, make_days, parts, still_needed
+from control_plane.storage.day_drops import drop_day, still_needed
+from control_plane.storage.days import Part, bounds, day_of, divided_tables, make_days, parts
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.tables import event_store, executions
 
