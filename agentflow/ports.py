@@ -15,7 +15,7 @@ from agentflow.contracts.message import Message
 from agentflow.errors import Conflict, NotFound, Rejected, Unavailable
 from agentflow.execution.events import Event, WorkflowRef
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId, TenantId
+from agentflow.ids import ExecutionId, StepPath, TenantId
 
 
 class BusUnavailable(Unavailable):
@@ -171,6 +171,7 @@ class NewEvents(msgspec.Struct, frozen=True):
     after_version: int
     events: tuple[Event, ...]
     state: ExecutionState
+    open_tasks: tuple[StepPath, ...] = ()  # where it ends: those that were open before, which its end takes along
 
 
 class StoredEvent(msgspec.Struct, frozen=True):

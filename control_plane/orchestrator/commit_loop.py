@@ -199,6 +199,7 @@ class CommitLoop:
             after_version=draft.before.version,
             events=tuple(draft.events),
             state=state,
+            open_tasks=tuple(task.path for task in draft.before.tasks.values()) if state.ended else (),
         )
 
     def _is_held(self, execution: ExecutionId, epochs: Mapping[int, int]) -> bool:

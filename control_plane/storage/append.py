@@ -17,8 +17,9 @@ import msgspec
 from agentflow.errors import Bug
 from agentflow.execution.events import Event, LifecycleEvent, encode, tag_of
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId
+from agentflow.ids import ExecutionId, TenantId
 from agentflow.ports import NewEvents, ShardLost, VersionConflict
+from control_plane.registry.tasks import TASK_EVENTS, TaskLine, task_changes
 from control_plane.storage.sealing import PLAIN, FieldSeal
 from control_plane.storage.state_snapshots import FORMAT, due
 from control_plane.storage.written import Reached, Written
@@ -30,6 +31,8 @@ class Rows(msgspec.Struct, frozen=True):
     predecessors: list[tuple[Any, ...]]  # tenant_id, execution_id, version that must exist already
     executions: list[tuple[Any, ...]]  # the columns of `executions`, for those that this batch changes there
     snapshots: list[tuple[Any, ...]]  # the columns of `execution_snapshots`
+    tasks: list[tuple[Any, ...]]  # the columns of `human_tasks`, of those that this batch opens
+    task_ends: list[tuple[Any, ...]]  # execution_id, path, status, ended_at_ms
     reached: dict[ExecutionId, Reached]  # where the executions that stay open stand afterwards
     ended: list[ExecutionId]
     known: Written  # what was taken for granted: holds for the connection that committed it
@@ -39,8 +42,11 @@ class Rows(msgspec.Struct, frozen=True):
         self.known.learn(self.reached, self.ended)
 
 
-# The stored name of each type of event, and whether it may change what the list of executions shows.
-_KINDS = {type_: (tag_of(type_), issubclass(type_, LifecycleEvent)) for type_ in get_args(Event)}
+# The stored name of each type of event, and whether it may change a list: of executions, of tasks for people.
+_KINDS = {
+    type_: (tag_of(type_), issubclass(type_, LifecycleEvent), issubclass(type_, TASK_EVENTS))
+    for type_ in get_args(Event)
+}
 
 
 def rows_of(
@@ -52,9 +58,10 @@ def rows_of(
     known: Written | None = None,
 ) -> Rows:
     """Everything about a batch that needs no database. Each event there is comes through here: keep it cheap."""
-    rows = Rows({}, [], [], [], [], {}, [], known or Written())
+    rows = Rows({}, [], [], [], [], [], [], {}, [], known or Written())
     asked: list[NewEvents] = []
     changed: dict[ExecutionId, NewEvents] = {}
+    with_tasks: dict[ExecutionId, TenantId] = {}
     snapshots: dict[ExecutionId, tuple[Any, ...]] = {}
     needed, reached, granted, add = rows.epochs, rows.reached, rows.known.reached.get, rows.events.append
     sealed = None if seal.ring is None else seal.event
@@ -72,9 +79,11 @@ def rows_of(
             asked.append(new)
         for event in new.events:
             version += 1
-            kind, lifecycle = _KINDS[type(event)]
+            kind, lifecycle, task = _KINDS[type(event)]
             if lifecycle:
                 changed[execution] = new
+            elif task:
+                with_tasks[execution] = new.tenant
             data = encode(event)
             text = data.decode() if sealed is None else sealed(tenant, execution, version, data)
             add((tenant, execution, version, kind, text, event.at_ms, epoch))
@@ -86,10 +95,28 @@ def rows_of(
                 snapshots[execution] = (execution, tenant, version, FORMAT, data)
     for execution, new in changed.items():
         rows.executions.append(execution_row(execution, new.shard, new.state))
+        if new.open_tasks:
+            with_tasks[execution] = new.tenant
+    if with_tasks:
+        _add_tasks(rows, batch, with_tasks)
     # What is known to be open stays so without an event of its lifecycle; its state need not be looked at.
     rows.ended.extend(new.execution for new in (*asked, *changed.values()) if new.state.ended_at_ms is not None)
     rows.snapshots.extend(snapshots.values())
     return rows
+
+
+def _add_tasks(rows: Rows, batch: Sequence[NewEvents], wanted: Mapping[ExecutionId, TenantId]) -> None:
+    """An execution may come twice in a batch, and what it opened first may end with the second."""
+    for execution, tenant in wanted.items():
+        mine = [new for new in batch if new.execution == execution]
+        numbered = ((new.after_version + at, event) for new in mine for at, event in enumerate(new.events, start=1))
+        opened, ended = task_changes(numbered, [path for new in mine for path in new.open_tasks])
+        rows.tasks.extend(task_row(execution, tenant, line) for line in opened)
+        rows.task_ends.extend((execution, end.path, end.status, end.ended_at_ms) for end in ended)
+
+
+def task_row(execution: ExecutionId, tenant: TenantId, line: TaskLine) -> tuple[Any, ...]:
+    return (execution, line.path, tenant, line.version, line.status, line.opened_at_ms, line.ended_at_ms)
 
 
 def _epoch(epochs: Mapping[int, int], shard: int) -> int:
@@ -153,6 +180,16 @@ _KEPT = """, kept AS (
     ON CONFLICT (execution_id) DO UPDATE
     SET version = excluded.version, format = excluded.format, state = excluded.state
 )"""
+_TASKS = """, tasks AS (
+    INSERT INTO human_tasks (execution_id, path, tenant_id, version, status, opened_at_ms, ended_at_ms)
+    SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[])
+    WHERE EXISTS (SELECT FROM allowed)
+)"""
+_TASK_ENDS = """, task_ends AS (
+    UPDATE human_tasks AS task SET status = ended.status, ended_at_ms = ended.ended_at_ms
+    FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[]) AS ended (execution_id, path, status, ended_at_ms)
+    WHERE task.execution_id = ended.execution_id AND task.path = ended.path AND EXISTS (SELECT FROM allowed)
+)"""
 _ADDED = """
 INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data, created_at_ms, epoch)
 SELECT * FROM unnest(?::text[], ?::text[], ?::bigint[], ?::text[], ?::json[], ?::bigint[], ?::integer[])
@@ -161,12 +198,13 @@ WHERE EXISTS (SELECT FROM allowed)
 
 
 @cache
-def _statement(gap: bool, listed: bool, kept: bool) -> str:
+def _statement(gap: bool, listed: bool, kept: bool, tasks: bool, task_ends: bool) -> str:
     """What a batch does not write, or need not ask, should not cost it either."""
     allowed = _ALLOWED.format(no_gap=" AND NOT EXISTS (SELECT FROM gap)" if gap else "")
-    parts = (_HELD, _GAP * gap, allowed, _LISTED * listed, _KEPT * kept, _ADDED)
+    asked = (_HELD, _GAP * gap, allowed)
+    written = (_LISTED * listed, _KEPT * kept, _TASKS * tasks, _TASK_ENDS * task_ends, _ADDED)
     numbers = count(1)
-    return re.sub(r"\?", lambda _: f"${next(numbers)}", "".join(parts))
+    return re.sub(r"\?", lambda _: f"${next(numbers)}", "".join(asked + written))
 
 
 async def write_postgres(driver: Any, rows: Rows) -> bool:
@@ -176,9 +214,10 @@ async def write_postgres(driver: Any, rows: Rows) -> bool:
         needed = _columns(rows.predecessors)
         values += [*needed, min(needed[1]), max(needed[1])]
     values.append(len(rows.epochs))
-    for table in (rows.executions, rows.snapshots, rows.events):
+    others = (rows.executions, rows.snapshots, rows.tasks, rows.task_ends)
+    for table in (*others, rows.events):
         values += _columns(table)
-    statement = _statement(bool(rows.predecessors), bool(rows.executions), bool(rows.snapshots))
+    statement = _statement(bool(rows.predecessors), *map(bool, others))
     answer: str = await driver.execute(statement, *values)
     if answer.endswith(" 0"):
         return False
@@ -211,6 +250,13 @@ _SQLITE_SNAPSHOTS = """
 INSERT INTO execution_snapshots (execution_id, tenant_id, version, format, state) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (execution_id) DO UPDATE SET version = excluded.version, format = excluded.format, state = excluded.state
 """
+_SQLITE_TASKS = """
+INSERT INTO human_tasks (execution_id, path, tenant_id, version, status, opened_at_ms, ended_at_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_SQLITE_TASK_ENDS = """
+UPDATE human_tasks SET status = ?3, ended_at_ms = ?4 WHERE execution_id = ?1 AND path = ?2
+"""
 
 
 def write_sqlite(connection: sqlite3.Connection, rows: Rows) -> bool:
@@ -224,6 +270,10 @@ def write_sqlite(connection: sqlite3.Connection, rows: Rows) -> bool:
             connection.executemany(_SQLITE_EXECUTIONS, rows.executions)
         if rows.snapshots:
             connection.executemany(_SQLITE_SNAPSHOTS, rows.snapshots)
+        if rows.tasks:
+            connection.executemany(_SQLITE_TASKS, rows.tasks)
+        if rows.task_ends:
+            connection.executemany(_SQLITE_TASK_ENDS, rows.task_ends)
         connection.execute("COMMIT")
         rows.learned()
         return True

@@ -49,10 +49,12 @@ async def _empty(database: Database, parts: Sequence[Part], keep: Keep) -> int:
         await wait_briefly(connection)
         names = ", ".join(part.name for part in parts)
         await run(connection, f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
-        some_stay = await _those_with_any(connection, staying)
+        filled = await _those_with_any(connection, {part: _everything(part) for part in parts})
+        some_stay = await _those_with_any(connection, {part: staying[part] for part in filled})
         for part in some_stay:
             kept += await _set_aside(connection, part, staying[part])
-        await run(connection, f"TRUNCATE {names}")
+        if filled:
+            await run(connection, f"TRUNCATE {', '.join(part.name for part in filled)}")
         if some_stay:
             await run(connection, f"SET LOCAL ROLE {SYSTEM_ROLE}")
         for part in some_stay:
@@ -62,6 +64,8 @@ async def _empty(database: Database, parts: Sequence[Part], keep: Keep) -> int:
 
 async def _those_with_any(connection: AsyncConnection, rows: Mapping[Part, str]) -> list[Part]:
     """Which of these queries find anything. They go through the tables, because nobody may look into a part."""
+    if not rows:
+        return []
     await run(connection, f"SET LOCAL ROLE {SYSTEM_ROLE}")
     asked = ", ".join(f"EXISTS ({query})" for query in rows.values())
     found = (await connection.exec_driver_sql(f"SELECT {asked}")).one()
@@ -97,6 +101,10 @@ async def _move_out(connection: AsyncConnection, part: Part) -> None:
     await run(connection, f"SET LOCAL ROLE {SYSTEM_ROLE}")
     await run(connection, _copying(part.table, part.name))
     await run(connection, "RESET ROLE")
+
+
+def _everything(part: Part) -> str:
+    return f"SELECT FROM {part.table} WHERE {inside(part)}"
 
 
 def still_needed(ended_after_ms: int) -> Keep:

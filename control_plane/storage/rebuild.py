@@ -1,4 +1,4 @@
-"""Makes the projections anew from the events: the list of executions, and the plans. The rows come out the same.
+"""Makes the projections anew from the events: lists of executions and of tasks, and plans. The rows come out the same.
 
 Works while control planes run: each page of executions is one transaction that holds every lease, so no append can fall
 between reading an execution's events and writing what follows from them.
@@ -16,11 +16,20 @@ from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, shard_of
 from agentflow.limits import REBUILD_AT_ONCE
-from control_plane.storage.append import execution_row
+from control_plane.registry.tasks import task_changes
+from control_plane.storage.append import execution_row, task_row
 from control_plane.storage.database import Database
 from control_plane.storage.plans import project
 from control_plane.storage.sealing import PLAIN, FieldSeal
-from control_plane.storage.tables import deployment, event_store, executions, plan_steps, plans, shard_leases
+from control_plane.storage.tables import (
+    deployment,
+    event_store,
+    executions,
+    human_tasks,
+    plan_steps,
+    plans,
+    shard_leases,
+)
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -63,7 +72,7 @@ async def _page(connection: AsyncConnection, after: str) -> Sequence[ExecutionId
 
 async def _forget(connection: AsyncConnection, after: str, last: str | None) -> None:
     """What the projections say about this range of ids, including what no event tells of."""
-    for key in (executions.c.id, plans.c.execution_id, plan_steps.c.execution_id):
+    for key in (executions.c.id, plans.c.execution_id, plan_steps.c.execution_id, human_tasks.c.execution_id):
         in_range = key > after if last is None else (key > after) & (key <= last)
         await connection.execute(delete(key.table).where(in_range))
 
@@ -85,4 +94,8 @@ async def _rebuild_one(
     await project(connection, database.engine, state.tenant, execution, events)
     read = {"execution_id": execution, "tenant_id": state.tenant, "version": state.version}
     await connection.execute(insert(plans).values(read))
+    opened, _ = task_changes(events)
+    if opened:
+        lines = [task_row(execution, state.tenant, line) for line in opened]
+        await connection.execute(insert(human_tasks).values(lines))
     return len(events)

@@ -6,25 +6,26 @@ a part (`retention_days`), which frees its disk at once; everything else, and ev
 rows at a time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
+from time import perf_counter
 
 import msgspec
 import structlog
 from sqlalchemy import ColumnElement, Table, and_, delete, func, select, text, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentflow.limits import RETENTION_ORPHAN_S
 from agentflow.ports import ArtifactStore, Shelf
 from control_plane.storage.database import Database
 from control_plane.storage.exports import Exports
-from control_plane.storage.retention_days import drop_days, refresh_statistics
+from control_plane.storage.retention_days import breathe, drop_days, refresh_statistics
 from control_plane.storage.retention_rules import Rules
 from control_plane.storage.tables import (
     agent_states,
     audits,
     cost_observations,
     executions,
-    human_tasks,
     idempotency_keys,
     metadata,
     snapshots,
@@ -33,8 +34,8 @@ from control_plane.storage.tables.types import Retention
 
 _log = structlog.get_logger(__name__)
 
-_BATCH = 500  # executions, or rows, in one transaction
-_AT_ONCE = 100  # rows read before others have a turn in this loop
+_BATCH = 200  # executions, or rows, in one transaction
+_AT_ONCE = 2_000  # ids read before others have a turn in this loop: under a millisecond
 _VACUUM_PAGES = 2_000  # given back in one go: some milliseconds
 
 # Tables whose rows end by their own age: the moment it is counted from.
@@ -42,7 +43,6 @@ _BY_AGE = {
     Retention.AUDIT: (audits, audits.c.at_ms),
     Retention.COST: (cost_observations, cost_observations.c.at_ms),
     Retention.SNAPSHOT: (snapshots, snapshots.c.created_at_ms),
-    Retention.TASK: (human_tasks, human_tasks.c.completed_at_ms),
     Retention.AGENT_STATE: (agent_states, agent_states.c.created_at_ms),
 }
 
@@ -106,10 +106,7 @@ class RetentionJob:
         cutoff = self._rules.cutoff_ms(tenant, Retention.HISTORY, now_ms)
         async with self._database.system_read() as connection:
             if cutoff is not None:
-                query = select(executions.c.id).where(_over(tenant, cutoff)).order_by(executions.c.id)
-                # Some at a time: there may be very many, and others work in this loop.
-                found = await connection.stream_scalars(query.execution_options(yield_per=_AT_ONCE))
-                ids = tuple([execution async for execution in found])
+                ids = tuple([execution async for execution in _ended(connection, tenant, cutoff)])
                 if ids:
                     removals.append(Removal(tenant, Retention.HISTORY, cutoff, len(ids), ids))
             for kind in _BY_AGE:
@@ -169,6 +166,7 @@ class RetentionJob:
         over = _over(removal.tenant, removal.older_than_ms)
         some = select(executions.c.id).where(over).limit(_BATCH)
         while True:
+            begun = perf_counter()
             async with self._database.system_write() as connection:
                 # Asked in this transaction: one that was retried meanwhile stays.
                 ended = delete(executions).where(executions.c.id.in_(some.scalar_subquery()), over)
@@ -177,6 +175,7 @@ class RetentionJob:
                     await connection.execute(delete(table).where(table.c[table.info["day_key"]].in_(gone)))
             if not gone:
                 break
+            await breathe(perf_counter() - begun)
         await self._delete_requests(removal)
         await self._drop_shelves(removal)
 
@@ -204,11 +203,13 @@ class RetentionJob:
         aged = _aged(Retention(removal.kind), removal.tenant, removal.older_than_ms)
         some = select(*keys).where(aged).limit(_BATCH)
         while True:
+            begun = perf_counter()
             async with self._database.system_write() as connection:
                 found = [tuple(row) for row in await connection.execute(some)]
                 if not found:
                     return
                 await connection.execute(delete(table).where(tuple_(*keys).in_(found)))
+            await breathe(perf_counter() - begun)
 
     async def _give_back_disk(self) -> None:
         """SQLite: a part at a time, so that commits come between. A file made without this ability keeps its pages."""
@@ -248,6 +249,19 @@ def _aged(kind: Retention, tenant: str, cutoff_ms: int) -> ColumnElement[bool]:
         .exists()
     )
     return and_(aged, replaced)
+
+
+async def _ended(connection: AsyncConnection, tenant: str, cutoff_ms: int) -> AsyncIterator[str]:
+    """The ids of what is over, in order. There may be very many, so they come as texts and not as rows."""
+    after = ""
+    while True:
+        some = select(executions.c.id).where(_over(tenant, cutoff_ms), executions.c.id > after)
+        page = some.order_by(executions.c.id).limit(_AT_ONCE).subquery()
+        found = await connection.scalar(select(func.aggregate_strings(page.c.id, ",")))
+        if not found:
+            return
+        for after in sorted(found.split(",")):
+            yield after
 
 
 def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -7,17 +7,17 @@ somebody is using, it leaves to the purge's own deletes. It decides by the same 
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time
+from time import perf_counter
 from typing import Any
 
 import msgspec
 import structlog
-from sqlalchemy import text
 
 from agentflow.errors import AgentFlowError
-from agentflow.limits import DAY_DROP_ATTEMPTS, DAY_DROPS_PAUSE_S
+from agentflow.limits import DAY_DROP_ATTEMPTS, PURGE_REST, PURGE_REST_S_MAX
 from control_plane.storage.database import Database
 from control_plane.storage.day_drops import Keep, drop_day, of_executions
-from control_plane.storage.days import Part, bounds, parts
+from control_plane.storage.days import Part, bounds, parts, run
 from control_plane.storage.retention_rules import Rules
 from control_plane.storage.tables import metadata
 from control_plane.storage.tables.types import Retention
@@ -107,14 +107,21 @@ def _midnight_ms(part: Part) -> int:
 
 async def _dropped(database: Database, dropping: list[Part], keep: Keep) -> int:
     for _ in range(DAY_DROP_ATTEMPTS):
-        await asyncio.sleep(DAY_DROPS_PAUSE_S)
+        begun = perf_counter()
         try:
             await drop_day(database, dropping, keep=keep)
         except AgentFlowError as error:
             _log.info("day.in_use", parts=[part.name for part in dropping], reason=error.message)
         else:
             return 1
+        finally:
+            await breathe(perf_counter() - begun)
     return 0
+
+
+async def breathe(worked_s: float) -> None:
+    """After a piece of the purge: let it be a small share of what the disk and the processors have to do."""
+    await asyncio.sleep(min(worked_s * PURGE_REST, PURGE_REST_S_MAX))
 
 
 def _literal(value: str) -> str:
@@ -126,10 +133,15 @@ def _number(cutoff_ms: int | None) -> str:
 
 
 async def refresh_statistics(database: Database) -> None:
-    """PostgreSQL looks by itself at the parts of a divided table and never at the table as a whole."""
+    """PostgreSQL looks by itself at the parts of a divided table, and never at the table as a whole."""
     if database.engine != "postgresql":
         return
     for table in metadata.sorted_tables:
-        if "day_key" in table.info:
-            async with database.owning() as connection:
-                await connection.execute(text(f"ANALYZE {table.name}"))
+        if "day_key" not in table.info:
+            continue
+        indexed = {column.name for index in table.indexes for column in index.columns} | {table.info["day_key"]}
+        async with database.owning() as connection:
+            dialect = connection.dialect.server_version_info or (0,)
+            only = "ONLY " if dialect >= (18,) else ""  # before that, the parts are looked at again in any case
+            await run(connection, "SET LOCAL vacuum_cost_delay = 2")
+            await run(connection, f"ANALYZE {only}{table.name} ({', '.join(sorted(indexed))})")

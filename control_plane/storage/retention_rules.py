@@ -19,7 +19,6 @@ DAYS_DEFAULT: Mapping[Retention, int] = {
     Retention.COST: 400,  # a year of bills, and time to argue about the last one
     Retention.SNAPSHOT: 180,
     Retention.AGENT_STATE: 180,
-    Retention.TASK: 30,
 }
 _DAY_MS = 24 * 3600 * 1000
 _RULE = re.compile(

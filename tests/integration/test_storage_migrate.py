@@ -12,6 +12,8 @@ from control_plane.storage.database import Database, database
 from control_plane.storage.migrate import SchemaTooNew, UnknownRevision, differences, downgrade, revisions, upgrade
 from control_plane.storage.tables import metadata
 
+NEWEST = "0009"
+
 # How each engine itself describes a schema: constraints, partial indexes and identity included.
 DESCRIPTION = {
     "sqlite": """
@@ -76,7 +78,7 @@ async def test_processes_that_start_at_once_migrate_once(database_dsn: str) -> N
     await asyncio.gather(*(start() for _ in range(5)))
 
     async with database(database_dsn) as db, db.owning() as connection:
-        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).all() == [("0008",)]
+        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).all() == [(NEWEST,)]
         assert await connection.scalar(text("SELECT count(*) FROM workflows")) == 5  # nobody's tables were made anew
 
 
@@ -87,7 +89,7 @@ async def test_a_schema_from_a_newer_release_is_refused_and_left_alone(database_
             await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         before = await description(db)
 
-        with pytest.raises(SchemaTooNew, match=r"revision 9999.*newest is 0008"):
+        with pytest.raises(SchemaTooNew, match=rf"revision 9999.*newest is {NEWEST}"):
             await upgrade(db)
 
         assert await description(db) == before

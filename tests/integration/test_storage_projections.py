@@ -15,6 +15,9 @@ from agentflow.execution.events import (
     StepFailed,
     StepScheduled,
     StepSucceeded,
+    TaskAnswered,
+    TaskHalted,
+    TaskOpened,
     WorkflowRef,
 )
 from agentflow.execution.evolve import evolve
@@ -39,6 +42,7 @@ from control_plane.storage.migrate import upgrade
 from control_plane.storage.plans import SqlPlans
 from control_plane.storage.rebuild import rebuild
 from control_plane.storage.tables import executions, plan_steps
+from control_plane.storage.tasks import SqlTasks
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
 SHARDS = 16
@@ -55,6 +59,10 @@ def succeeded(name: str) -> StepSucceeded:
 
 def failed(name: str, retry_at_ms: int | None = None) -> StepFailed:
     return StepFailed(3_500, StepPath(name), 1, FAULT, retry_at_ms=retry_at_ms, worker=WorkerId("wrk_2"))
+
+
+def asked(name: str, at_ms: int = 2_000) -> TaskOpened:
+    return TaskOpened(at_ms, StepPath(name), {"title": f"Look at {name}"})
 
 
 class History:
@@ -77,8 +85,9 @@ class History:
         before = self._states[execution]
         after = reduce(evolve, events, before)
         shard = shard_of(execution, SHARDS)
+        left = tuple(task.path for task in before.tasks.values()) if after.ended else ()
         await self._store.append(
-            [NewEvents(execution, after.tenant, shard, before.version, events, after)], self._epochs
+            [NewEvents(execution, after.tenant, shard, before.version, events, after, left)], self._epochs
         )
         self._states[execution] = after
 
@@ -145,20 +154,56 @@ async def test_another_tenants_plan_is_not_there(history: History, db: Database)
     assert await rows(db, "plans") == []
 
 
-async def test_both_projections_are_made_anew_to_the_identical_rows(history: History, db: Database) -> None:
+async def test_what_waits_for_people_is_listed_until_it_is_answered_withdrawn_or_over(
+    history: History, db: Database
+) -> None:
+    tasks = SqlTasks(db)
+    first = await history.tell(asked("a", at_ms=2_000), asked("b", at_ms=2_001))
+    second = await history.tell(asked("a", at_ms=1_999))
+    foreign = await history.tell(asked("a"), tenant=OTHER)
+    at_once = await history.tell(asked("a"), ExecutionCompleted(4_000, {}))
+
+    listed = await tasks.list_open(ACME, limit=10)
+    assert [(task.execution, task.path) for task in listed] == [(second, "a"), (first, "a"), (first, "b")]
+    assert (listed[0].workflow, listed[0].opened_at_ms, listed[0].task) == ("w", 1_999, {"title": "Look at a"})
+    assert [task.execution for task in await tasks.list_open(OTHER, limit=10)] == [foreign]
+    assert await tasks.list_open(ACME, limit=1) == listed[:1]
+    assert await tasks.list_open(ACME, after=listed[0], limit=10) == listed[1:]
+    assert await tasks.count_open(ACME) == 3
+
+    await history.go_on(first, TaskAnswered(3_000, StepPath("a"), "yes"), TaskHalted(3_001, StepPath("b")))
+    await history.go_on(second, ExecutionCompleted(4_000, {}))
+
+    assert await tasks.list_open(ACME, limit=10) == []
+    assert sorted((row[0], row[1], row[4], row[6]) for row in await rows(db, "human_tasks")) == sorted(
+        [
+            (first, "a", "answered", 3_000),
+            (first, "b", "withdrawn", 3_001),
+            (second, "a", "withdrawn", 4_000),
+            (foreign, "a", "open", None),
+            (at_once, "a", "withdrawn", 4_000),
+        ]
+    )
+
+
+async def test_every_projection_is_made_anew_to_the_identical_rows(history: History, db: Database) -> None:
     told = [
         await history.tell(scheduled("a"), succeeded("a"), ExecutionCompleted(4_000, {})),
         await history.tell(scheduled("a"), failed("a")),
         await history.tell(scheduled("a"), tenant=OTHER),
         await history.tell(*(event for n in range(20) for event in (scheduled(f"s{n}"), succeeded(f"s{n}")))),
+        await history.tell(asked("a"), asked("b"), TaskAnswered(3_000, StepPath("a"), "yes")),
+        await history.tell(asked("a")),
     ]
-    for execution, tenant in zip(told, (ACME, ACME, OTHER, ACME), strict=True):
+    await history.go_on(told[-1], ExecutionCompleted(4_000, {}))
+    for execution, tenant in zip(told, (ACME, ACME, OTHER, ACME, ACME, ACME), strict=True):
         await SqlPlans(db).steps(tenant, execution, limit=1)
-    before = await rows(db, "executions", "plans", "plan_steps")
-    assert len(before) == 4 + 4 + 23
+    before = await rows(db, "executions", "plans", "plan_steps", "human_tasks")
+    assert len(before) == 6 + 6 + 23 + 3
     async with db.system_write() as connection:
         await connection.execute(text("UPDATE executions SET status = 'lost', ended_at_ms = 5"))
         await connection.execute(text("DELETE FROM plans"))
+        await connection.execute(text("UPDATE human_tasks SET status = 'lost', ended_at_ms = 5 WHERE path = 'a'"))
         await connection.execute(text("UPDATE plan_steps SET status = 'lost' WHERE path <> 'a'"))
         ghost = {column.name: 1 if column.type.python_type is int else "exec_ghost" for column in executions.columns}
         await connection.execute(insert(executions), ghost)
@@ -167,8 +212,8 @@ async def test_both_projections_are_made_anew_to_the_identical_rows(history: His
 
     done = await rebuild(db)
 
-    assert (done.executions, done.events) == (4, 4 + 3 + 2 + 1 + 40)
-    assert await rows(db, "executions", "plans", "plan_steps") == before
+    assert (done.executions, done.events) == (6, 4 + 3 + 2 + 1 + 40 + 4 + 3)
+    assert await rows(db, "executions", "plans", "plan_steps", "human_tasks") == before
 
 
 async def test_a_rebuild_beside_writers_loses_none_of_what_they_write(history: History, db: Database) -> None:

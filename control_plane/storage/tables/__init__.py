@@ -5,7 +5,14 @@ Moments are milliseconds since the epoch and JSON is kept as it was written, so 
 what was put in.
 """
 
-from control_plane.storage.tables.executions import event_store, execution_snapshots, executions, plan_steps, plans
+from control_plane.storage.tables.executions import (
+    event_store,
+    execution_snapshots,
+    executions,
+    human_tasks,
+    plan_steps,
+    plans,
+)
 from control_plane.storage.tables.people import (
     api_keys,
     rbac_bindings,
@@ -30,7 +37,6 @@ from control_plane.storage.tables.work import (
     admissions,
     agent_states,
     agents,
-    human_tasks,
     idempotency_keys,
     schedules,
     tools,

@@ -119,3 +119,29 @@ plan_steps = Table(
     postgresql_partition_by="RANGE (execution_id)",
     info=kept(Retention.HISTORY, day_key="execution_id"),
 )
+
+# What executions have put before people. It follows from the events and is written in their transaction; what a task
+# says is in the event that opened it, encrypted where there are keys.
+human_tasks = Table(
+    "human_tasks",
+    metadata,
+    Column("execution_id", TimedId, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("tenant_id", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),  # of the event that opened it
+    Column("status", Text, nullable=False),
+    Column("opened_at_ms", BigInteger, nullable=False),
+    Column("ended_at_ms", BigInteger),
+    PrimaryKeyConstraint("execution_id", "path", name="human_tasks_pkey"),
+    Index(
+        "human_tasks_pending",
+        "tenant_id",
+        "opened_at_ms",
+        "execution_id",
+        "path",
+        postgresql_where=text("ended_at_ms IS NULL"),
+        sqlite_where=text("ended_at_ms IS NULL"),
+    ),
+    postgresql_partition_by="RANGE (execution_id)",
+    info=kept(Retention.HISTORY, day_key="execution_id"),
+)

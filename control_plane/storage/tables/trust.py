@@ -135,8 +135,10 @@ snapshots = Table(
     Column("digest", Text, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
-    PrimaryKeyConstraint("tenant_id", "id", name="snapshots_pkey"),
+    PrimaryKeyConstraint("execution_id", "id", name="snapshots_pkey"),
     UniqueConstraint("execution_id", "version", name="snapshots_version_key"),
     Index("snapshots_by_time", "tenant_id", "created_at_ms"),
-    info=kept(Retention.SNAPSHOT),
+    Index("snapshots_by_id", "tenant_id", "id"),
+    postgresql_partition_by="RANGE (execution_id)",
+    info=kept(Retention.SNAPSHOT, day_key="execution_id"),
 )

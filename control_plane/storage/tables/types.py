@@ -38,7 +38,6 @@ class Retention(StrEnum):
     COST = "cost"  # from the end of the execution it was spent on
     SNAPSHOT = "snapshot"  # from when it was taken
     AGENT_STATE = "agent_state"  # from when a newer one took its place
-    TASK = "task"  # from when it was done
     REQUEST = "request"  # as long as the execution that the request made
     REGISTERED = "registered"  # until its owner removes it
     TENANT = "tenant"  # as long as the tenant

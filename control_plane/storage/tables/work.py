@@ -123,37 +123,6 @@ admissions = Table(
     info=kept(Retention.TRANSIENT),
 )
 
-human_tasks = Table(
-    "human_tasks",
-    metadata,
-    Column("tenant_id", Text, nullable=False),
-    Column("id", Text, nullable=False),
-    Column("execution_id", TimedId, nullable=False),
-    Column("path", Text, nullable=False),
-    Column("title", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("task_data", SearchableJson, nullable=False),
-    Column("assignee_role", Text),
-    Column("assignee_user_id", Text),
-    Column("status", Text, nullable=False),
-    Column("priority", Integer, nullable=False),
-    Column("due_at_ms", BigInteger),
-    Column("created_at_ms", BigInteger, nullable=False),
-    Column("updated_at_ms", BigInteger, nullable=False),
-    Column("completed_at_ms", BigInteger),
-    PrimaryKeyConstraint("tenant_id", "id", name="human_tasks_pkey"),
-    UniqueConstraint("execution_id", "path", name="human_tasks_step_key"),
-    Index(
-        "human_tasks_pending",
-        "tenant_id",
-        "due_at_ms",
-        postgresql_where=text("completed_at_ms IS NULL"),
-        sqlite_where=text("completed_at_ms IS NULL"),
-    ),
-    Index("human_tasks_by_data", "task_data", postgresql_using="gin").ddl_if(dialect="postgresql"),
-    info=kept(Retention.TASK),
-)
-
 # A request that made something, so that the same one sent again makes nothing more.
 idempotency_keys = Table(
     "idempotency_keys",
