@@ -28,6 +28,7 @@ from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionFilter, ExecutionPage, ExecutionPlace
 from control_plane.registry.plans import PlanStep
 from control_plane.registry.schemas import compile_schema, input_problems
+from control_plane.registry.tasks import OpenTask, TaskPlace
 from control_plane.registry.tools import RegisteredTool, ToolRegistry
 from control_plane.registry.workflows import RegisteredWorkflow, WorkflowRegistry
 from control_plane.schedules.book import ScheduleBook
@@ -63,6 +64,16 @@ class Plans(Protocol):
     ) -> Sequence[PlanStep]:
         """In the order in which they were first asked for."""
         ...
+
+
+class TaskQueries(Protocol):
+    """What waits for people, over all executions of a tenant."""
+
+    async def list_open(
+        self, tenant: TenantId, *, after: TaskPlace | None = None, limit: int, newest_first: bool = False
+    ) -> Sequence[OpenTask]: ...
+
+    async def count_open(self, tenant: TenantId) -> int: ...
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -131,6 +142,7 @@ class ControlPlane:
     orchestrator: Orchestrator
     executions: ExecutionQueries
     events: EventLog
+    tasks: TaskQueries
     agents: LiveAgents
     claims: ClaimCheck
     parts_ready: Callable[[], Awaitable[dict[str, bool]]]

@@ -44,6 +44,7 @@ from control_plane.storage.request_keys import SqlRequestKeys
 from control_plane.storage.retention_schedule import retention_kept
 from control_plane.storage.schedules import SqlSchedules
 from control_plane.storage.sealing import FieldSeal
+from control_plane.storage.tasks import SqlTasks
 from control_plane.storage.tools import SqlTools
 from control_plane.storage.workflows import SqlWorkflows
 from control_plane.upkeep import retention_job
@@ -106,6 +107,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             orchestrator=orchestrator,
             executions=SqlExecutions(db, seal=FieldSeal(ring)),
             events=store,
+            tasks=SqlTasks(db, seal=FieldSeal(ring)),
             agents=agents,
             claims=claims,
             parts_ready=parts_ready,

@@ -74,7 +74,7 @@ def check(json: JsonFlag = False) -> None:
 
 @app.command()
 def rebuild(json: JsonFlag = False) -> None:
-    """Make the list of executions and the plans anew from the events. Control planes may go on meanwhile.
+    """Make the lists of executions and tasks and the plans anew from the events. Control planes may go on meanwhile.
 
     \b
     Examples:

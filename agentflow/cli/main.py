@@ -20,6 +20,7 @@ from agentflow.cli import (
     schedules,
     services,
     storage,
+    tasks,
     tools,
     validate,
     version,
@@ -41,6 +42,7 @@ app.command("run")(run.run)
 app.add_typer(looking_back.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")
+app.add_typer(tasks.app, name="tasks")
 app.add_typer(database.app, name="db")
 app.add_typer(tools.app, name="tool")
 app.add_typer(auth.app, name="auth")

@@ -35,6 +35,7 @@ from agentflow.sdk.models import (
     StartedExecution,
     Step,
     StepList,
+    TaskList,
     TestedTool,
     Tick,
     TickList,
@@ -244,6 +245,10 @@ class Client:
         """Every expression that an execution evaluated, with the values it read."""
         path, parameters = f"/executions/{_segment(execution)}/evaluations", _given(after=after, limit=limit)
         return self._read(await self._send("GET", path, params=parameters), EvaluationList)
+
+    async def tasks(self, *, limit: int | None = None) -> TaskList:
+        """What waits for people, over all executions: whoever waits longest comes first."""
+        return self._read(await self._send("GET", "/tasks", params=_given(limit=limit)), TaskList)
 
     async def create_schedule(self, name: str, workflow: str, input: Any = None, **when: Any) -> Schedule:
         """`when`: `cron` or `every`, and if wanted `timezone`, `overlap`, `catch_up`, `jitter`, `starts_at`, `ends_at`,

@@ -109,6 +109,22 @@ class ExecutionList(msgspec.Struct, frozen=True):
     next_cursor: str | None = None
 
 
+class WaitingTask(msgspec.Struct, frozen=True):
+    """What an execution has put before people, and nobody has answered yet."""
+
+    execution: str
+    path: str
+    workflow: str
+    opened_at: str
+    task: dict[str, Any]
+
+
+class TaskList(msgspec.Struct, frozen=True):
+    items: list[WaitingTask]
+    total_count: int | None
+    next_cursor: str | None = None
+
+
 class PinnedWorkflow(msgspec.Struct, frozen=True):
     id: str
     name: str

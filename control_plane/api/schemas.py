@@ -209,6 +209,18 @@ class EventPage(Shape):
     ended: bool = Field(description="No event will follow the last one here.")
 
 
+class WaitingTask(Shape):
+    execution: str
+    path: str = Field(description="Answer it at /api/v1/executions/{execution}/tasks/{path}/answer.")
+    workflow: str
+    opened_at: str = Moment
+    task: dict[str, Any] = Field(description="Title, instructions, form and assignees, as the workflow gave them.")
+
+
+class TaskList(ListShape):
+    items: list[WaitingTask]
+
+
 class PlanStep(Shape):
     path: str
     number: int = Field(description="The version of the event that first asked for it.")

@@ -20,6 +20,9 @@ _ENDS = (
 )
 
 
+TaskPlace = tuple[int, ExecutionId, StepPath]  # in the order of a list: when it was opened, and which it is
+
+
 class OpenTask(msgspec.Struct, frozen=True):
     """One line of a list of what waits for people."""
 
@@ -28,6 +31,10 @@ class OpenTask(msgspec.Struct, frozen=True):
     workflow: str
     opened_at_ms: int
     task: dict[str, Any]  # title, instructions, form, assignees: as the definition says
+
+    @property
+    def place(self) -> TaskPlace:
+        return self.opened_at_ms, self.execution, self.path
 
 
 class TaskLine(msgspec.Struct, frozen=True):

@@ -148,7 +148,7 @@ spec:
 """
 
 
-async def test_a_signal_a_child_and_a_person_move_an_execution_to_its_end(api):
+async def test_a_signal_a_child_and_a_person_move_an_execution_to_its_end(api, platform):
     await api.push_workflow(FAMILY)
     await api.push_workflow(PARENT)
     parent = (await api.execute("waits-for-it", {})).execution_id
@@ -157,6 +157,12 @@ async def test_a_signal_a_child_and_a_person_move_an_execution_to_its_end(api):
     child = await eventually(lambda: the_child_of(api, parent), within_s=10)
     (task,) = child.tasks
     assert task["title"] == "May Mara come in?"
+    listed = (await api.tasks()).items
+    assert [(one.path, one.workflow, one.task["title"]) for one in listed if one.execution == child.id] == [
+        (task["path"], "asks-a-person", "May Mara come in?")
+    ]
+    shown = tasks_as_shown(platform.api_url)
+    assert (child.id in shown, "May Mara come in?" in shown) == (True, True)
 
     with pytest.raises(Invalid) as refused:
         await api.answer(child.id, task["path"], {"yes": "maybe"})
@@ -167,6 +173,14 @@ async def test_a_signal_a_child_and_a_person_move_an_execution_to_its_end(api):
     assert (ended.type, ended.data["output"]) == ("execution.completed.v1", {"yes": True})
     with pytest.raises(NotFound):
         await api.answer(child.id, task["path"], {"yes": True})
+    assert child.id not in {one.execution for one in (await api.tasks()).items}
+
+
+def tasks_as_shown(api_url: str) -> str:
+    environment = {**inherited_environment(), "AF_API_URL": api_url}
+    return subprocess.run(
+        [AF, "tasks", "list"], env=environment, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
 
 
 async def the_child_of(api: Client, parent: str):

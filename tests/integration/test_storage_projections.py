@@ -168,7 +168,8 @@ async def test_what_waits_for_people_is_listed_until_it_is_answered_withdrawn_or
     assert (listed[0].workflow, listed[0].opened_at_ms, listed[0].task) == ("w", 1_999, {"title": "Look at a"})
     assert [task.execution for task in await tasks.list_open(OTHER, limit=10)] == [foreign]
     assert await tasks.list_open(ACME, limit=1) == listed[:1]
-    assert await tasks.list_open(ACME, after=listed[0], limit=10) == listed[1:]
+    assert await tasks.list_open(ACME, after=listed[0].place, limit=10) == listed[1:]
+    assert await tasks.list_open(ACME, after=listed[2].place, limit=1, newest_first=True) == [listed[1]]
     assert await tasks.count_open(ACME) == 3
 
     await history.go_on(first, TaskAnswered(3_000, StepPath("a"), "yes"), TaskHalted(3_001, StepPath("b")))

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from rich.console import Console
 from sqlalchemy import event, insert, text
 
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
+from bench.subjects.queries import measured
 from control_plane.registry.executions import ExecutionFilter, ExecutionPlace
 from control_plane.registry.workflows import WorkflowFilter
 from control_plane.storage.database import Database, database
@@ -18,12 +20,13 @@ from control_plane.storage.migrate import upgrade
 from control_plane.storage.plans import SqlPlans
 from control_plane.storage.state_snapshots import FORMAT, packed
 from control_plane.storage.tables import execution_snapshots
+from control_plane.storage.tasks import SqlTasks
 from control_plane.storage.workflows import SqlWorkflows
 
 ACME = TenantId("acme")
 ONE = ExecutionId("exec_00999999")  # what is there plays no part in how it is looked for
 ROWS = 3_000
-BIG = ("executions", "event_store", "plan_steps", "workflows")
+BIG = ("executions", "event_store", "plan_steps", "human_tasks", "workflows")
 
 NUMBERS = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :rows)"
 ID = {"sqlite": "printf('exec_%08d', n)", "postgresql": "'exec_' || lpad(n::text, 8, '0')"}
@@ -39,6 +42,10 @@ FILL = (
     "INSERT INTO workflows SELECT {id}, 'acme', {id}, '1', 'd', 'fsm', 'y', '{{}}', NULL, n FROM numbers",
     (
         "INSERT INTO plan_steps SELECT {id}, 'a', 'acme', 1, 'a', 'a', NULL, 'scheduled', 1, NULL, NULL, 1, NULL"
+        " FROM numbers"
+    ),
+    (
+        "INSERT INTO human_tasks SELECT {id}, 'a', 'acme', 1, 'open', n, CASE WHEN n % 50 = 0 THEN NULL ELSE n END"
         " FROM numbers"
     ),
 )
@@ -97,6 +104,7 @@ QUESTIONS: dict[str, Callable[[Database], Awaitable[Any]]] = {
     "what is open in a shard": lambda db: SqlEventStore(db).open_executions([3]),
     "newest workflows": lambda db: SqlWorkflows(db).list(ACME, WorkflowFilter(), limit=50),
     "the newest version": lambda db: SqlWorkflows(db).latest(ACME, "exec_00000042"),
+    "what waits for people": lambda db: SqlTasks(db).list_open(ACME, limit=50),
     "a plan": lambda db: SqlPlans(db).steps(ACME, ExecutionId("exec_unknown"), limit=50),
 }
 
@@ -132,3 +140,16 @@ async def test_taking_up_an_execution_reads_only_what_came_after_its_snapshot(db
 
     tail = [line for plan in plans for line in plan.splitlines() if "version" in line and "execution_id" in line]
     assert any(re.search(r"Index Cond: .*version >|execution_id=\? AND version>\?", line) for line in tail), plans
+
+
+async def test_what_waits_for_people_is_found_in_the_index_of_what_is_open(db: Database) -> None:
+    for plan in await plans_of(db, lambda: QUESTIONS["what waits for people"](db)):
+        assert "human_tasks_pending" in plan or re.search(r"human_tasks_\w+_opened_at_ms_", plan), plan
+
+
+async def test_every_question_of_the_benchmark_is_answered() -> None:
+    """bench/subjects/queries.py at a size for every day; the full one has 10 million events."""
+    figures = await measured(Console(quiet=True), 10_000, 500)
+
+    assert all(figure["p95 ms"] > 0 for figure in figures.values())
+    assert {"newest executions", "tasks for people", "the feed from somewhere"} <= set(figures)
