@@ -2,23 +2,26 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from agentflow.clock import rfc3339
 from agentflow.ids import ExecutionId, StepPath
 from agentflow.ports import Shelf
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
+from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Listing, Page
 from control_plane.api.request import Behind, Tenant
+from control_plane.identity.permissions import Permission
 from control_plane.registry.tasks import OpenTask, TaskPlace
 
-router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+router = guarded_router(prefix="/api/v1/tasks", tags=["tasks"])
 
 _LISTED = Listing(filters={}, sorts=("opened_at",), default_sort="opened_at")
 
 
 @router.get("", responses=documented(422, ok=schemas.TaskList), openapi_extra=_LISTED.openapi())
+@needs(Permission.EXECUTIONS_READ)
 async def list_tasks(behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]) -> Response:
     """Whoever waits longest comes first."""
     after = None if page.after is None else _place(*page.after)

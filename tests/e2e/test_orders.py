@@ -161,7 +161,7 @@ async def test_a_signal_a_child_and_a_person_move_an_execution_to_its_end(api, p
     assert [(one.path, one.workflow, one.task["title"]) for one in listed if one.execution == child.id] == [
         (task["path"], "asks-a-person", "May Mara come in?")
     ]
-    shown = tasks_as_shown(platform.api_url)
+    shown = tasks_as_shown(platform.api_url, platform.api_key)
     assert (child.id in shown, "May Mara come in?" in shown) == (True, True)
 
     with pytest.raises(Invalid) as refused:
@@ -176,8 +176,8 @@ async def test_a_signal_a_child_and_a_person_move_an_execution_to_its_end(api, p
     assert child.id not in {one.execution for one in (await api.tasks()).items}
 
 
-def tasks_as_shown(api_url: str) -> str:
-    environment = {**inherited_environment(), "AF_API_URL": api_url}
+def tasks_as_shown(api_url: str, api_key: str) -> str:
+    environment = {**inherited_environment(), "AF_API_URL": api_url, "AF_API_KEY": api_key}
     return subprocess.run(
         [AF, "tasks", "list"], env=environment, capture_output=True, text=True, timeout=60, check=True
     ).stdout

@@ -9,7 +9,7 @@ from rich.console import Console
 from sqlalchemy import event, insert, text
 
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId, TenantId
+from agentflow.ids import ExecutionId, StepPath, TenantId
 from bench.subjects.queries import measured
 from control_plane.registry.executions import ExecutionFilter, ExecutionPlace
 from control_plane.registry.workflows import WorkflowFilter
@@ -104,7 +104,7 @@ QUESTIONS: dict[str, Callable[[Database], Awaitable[Any]]] = {
     "what is open in a shard": lambda db: SqlEventStore(db).open_executions([3]),
     "newest workflows": lambda db: SqlWorkflows(db).list(ACME, WorkflowFilter(), limit=50),
     "the newest version": lambda db: SqlWorkflows(db).latest(ACME, "exec_00000042"),
-    "what waits for people": lambda db: SqlTasks(db).list_open(ACME, limit=50),
+    "what waits for people": lambda db: SqlTasks(db).list_open(ACME, after=(10**9, ONE, StepPath("a")), limit=50),
     "a plan": lambda db: SqlPlans(db).steps(ACME, ExecutionId("exec_unknown"), limit=50),
 }
 

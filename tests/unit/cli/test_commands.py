@@ -38,6 +38,7 @@ GROUPS = {
     "af retention",
     "af schedule",
     "af storage",
+    "af tasks",
     "af tool",
     "af workflow",
 }
@@ -77,6 +78,8 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af server",
         "af storage",
         "af storage report",
+        "af tasks",
+        "af tasks list",
         "af tool",
         *(f"af tool {word}" for word in ("allow", "list", "push", "show", "test")),
         "af validate",
