@@ -51,6 +51,17 @@ spec:
       stop: {fail: {code: stopped, message: That was all.}}
 """
 
+TREE = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: contract-tree, version: 1.0.0}
+spec:
+  planner: behavior_tree
+  tree:
+    sequence:
+      - wait: {for: 1h}
+"""
+
 TOOL = """
 apiVersion: agentflow/v1
 kind: Tool
@@ -170,6 +181,18 @@ def _manage_people(call):
         call("GET", f"/api/v1/{path}")
 
 
+def _look_back(http, call):
+    """At a behaviour tree: what its ticks changed, what was evaluated, and where it is to stop."""
+    http.post("/api/v1/workflows", content=TREE, headers={"Content-Type": "application/yaml"})
+    started = call("POST", "/api/v1/workflows/{reference}/execute", {}, names={"reference": "contract-tree"}).json()
+    names = {"execution": started["execution_id"]}
+    call("POST", "/api/v1/executions/{execution}/breakpoints", {"at": []}, names=names)
+    call("GET", "/api/v1/executions/{execution}/evaluations", names=names)
+    ticks = call("GET", "/api/v1/executions/{execution}/ticks", names=names).json()["items"]
+    names["version"] = str(ticks[0]["version"])
+    call("GET", "/api/v1/executions/{execution}/ticks/{version}", names=names)
+
+
 def test_every_operation_succeeds_at_least_once(document, http, known):
     done = set()
 
@@ -208,5 +231,6 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
     call("GET", schedules)
     for method, part in (("GET", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/trigger"), ("DELETE", "")):
         call(method, f"{schedules}/{{name}}{part}")
+    _look_back(http, call)
     left = {operation for operation in operations(document) if operation not in done}
     assert left == set(), "operations that no test has seen succeed"

@@ -1,0 +1,67 @@
+"""The API at 100 requests a second beside a working worker: how long a GET and an asynchronous start take."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import quantiles
+
+import uvloop
+from rich.console import Console
+
+from agentflow.devstack.platform import embedded_platform
+from agentflow.sdk.client import Client
+from bench import workloads
+from bench.report import Figures, Results
+
+HERE = Path(__file__).parent.parent
+RATE = 100  # requests a second, half of them reads and half starts
+SECONDS = 20
+PROMISED_P95_MS = 50
+
+
+def run(console: Console) -> Results:
+    return {"sqlite": {f"{RATE} requests/s": uvloop.run(_measured(console))}}
+
+
+async def _measured(console: Console) -> Figures:
+    with tempfile.TemporaryDirectory(prefix="agentflow-bench-") as scratch:
+        console.print("measuring the API ...", style="dim")
+        async with (
+            embedded_platform(Path(scratch), agents_file=HERE / "agents.yaml") as running,
+            Client(running.api_url, api_key=running.api_key, retries=0) as client,
+        ):
+            await client.push_workflow(workloads.line())
+            await workloads.throughput(client, executions=20, concurrency=10)  # warm
+            return await _paced(client)
+
+
+async def _paced(client: Client) -> Figures:
+    """Requests leave at their moments, whether or not earlier ones were answered: a slow answer delays nobody else."""
+    known = (await client.execute("line-10", {"i": 0, "text": workloads.TEXT})).execution_id
+    taken: dict[str, list[float]] = {"GET execution": [], "POST execute": [], "GET list": []}
+
+    async def timed(kind: str, ask: Callable[[], Awaitable[object]]) -> None:
+        began = time.perf_counter()
+        await ask()
+        taken[kind].append(time.perf_counter() - began)
+
+    begin = time.perf_counter()
+    async with asyncio.TaskGroup() as requests:
+        for number in range(RATE * SECONDS):
+            await asyncio.sleep(max(0.0, begin + number / RATE - time.perf_counter()))
+            if number % 2:
+                start = {"i": number, "text": workloads.TEXT}
+                requests.create_task(timed("POST execute", lambda start=start: client.execute("line-10", start)))
+            elif number % 10:
+                requests.create_task(timed("GET execution", lambda: client.execution(known)))
+            else:
+                requests.create_task(timed("GET list", lambda: client.executions(workflow="line-10", limit=20)))
+    figures: Figures = {}
+    for kind, times in taken.items():
+        cuts = quantiles(times, n=100)
+        figures[f"{kind} p50 ms"] = cuts[49] * 1000
+        figures[f"{kind} p95 ms"] = cuts[94] * 1000
+    figures["worst p95 ms, of 50 promised"] = max(value for name, value in figures.items() if "p95" in name)
+    return figures
