@@ -6,11 +6,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentflow.devstack.platform import EmbeddedPlatform, embedded_platform
+from agentflow.ids import ExecutionId, StepPath
 from agentflow.sdk.client import Client
 from agentflow.sdk.models import ExecutionEvent
+from tests.invariants.history import Effect
+from tests.invariants.leftovers import Host
+from tests.invariants.rules import assert_holds
+from tests.invariants.stored import stored_history
 
 AGENTS = """
 import asyncio
@@ -74,6 +80,15 @@ class World:
     def let_go(self) -> None:
         (self.folder / "go").touch()
 
+    async def check(self, dsn: str) -> None:
+        """Whatever the test did: the invariants of the failure model hold."""
+        effects = tuple(
+            Effect(ExecutionId(execution), StepPath(key.split("/", 2)[2]), int(attempt), key)
+            for execution, _, attempt, key, *_ in self.all_runs()
+        )
+        stored = await stored_history(dsn)
+        assert_holds(msgspec.structs.replace(stored, effects=effects, all_end=False))
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[World]]:
@@ -83,6 +98,7 @@ def world(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[World]]:
     @asynccontextmanager
     async def started(**environment: str) -> AsyncIterator[World]:
         quick_recovery = {"AF_ACK_WAIT_S": "2", "AF_RESEND_AFTER_S": "1", **environment}
+        host = Host(tmp_path)
         async with (
             embedded_platform(
                 tmp_path / "home", agents_file=tmp_path / "agents.yaml", extra_env=quick_recovery
@@ -90,7 +106,10 @@ def world(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[World]]:
             Client(platform.api_url, api_key=platform.api_key) as client,
         ):
             await client.push_workflow(WORKFLOW)
-            yield World(tmp_path, platform, client)
+            here = World(tmp_path, platform, client)
+            yield here
+            await here.check(environment.get("AF_DB_DSN", f"sqlite:///{tmp_path}/home/agentflow.db"))
+        assert host.left_behind() == ()
 
     return started
 

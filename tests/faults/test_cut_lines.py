@@ -1,0 +1,155 @@
+"""Lines that are cut, servers that forget or come back, clocks that are wrong (F-3, F-11, F-13, F-18, F-19)."""
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+
+import pytest
+
+from agentflow.bus.nats_jetstream import jetstream
+from agentflow.devstack.postgres import postgres_server
+from agentflow.testing import eventually
+from tests.faults.deployment import LEASE_S, deployed
+from tests.faults.proxy import proxied
+
+DAY_MS = 24 * 3600 * 1000
+CROWDS, EACH = 10, 55
+CONNECTIONS = 200  # of a worker's kind, from one process: each subscribes, reconnects and mends as a worker does
+
+
+async def test_a_bus_wiped_while_steps_wait_and_run_loses_none(nats, postgres_dsn, tmp_path):
+    """F-3."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here:
+        await here.worker()
+        plane = await here.plane()
+        for number in range(CROWDS):
+            assert await here.start(plane, "crowd", {"items": list(range(EACH))}, key=f"k{number}")
+        await eventually(lambda: here.ran("patient") >= 50, within_s=30)
+
+        here.bus_forgot = True
+        await nats.restart(wipe=True)
+        here.let_go()
+
+        history = await here.check(within_s=90)
+        assert sum(type(one.event).__name__ == "StepSucceeded" for one in history.events) == CROWDS * EACH
+
+
+@pytest.mark.parametrize("way", ["both ways", "one way"])
+async def test_a_plane_cut_from_its_database_loses_its_shards_and_gets_them_back(nats, postgres_dsn, tmp_path, way):
+    """F-18."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here, proxied(postgres_dsn) as (line, dsn):
+        await here.worker()
+        cut, whole = await here.plane(dsn=dsn), await here.plane()
+        await eventually(lambda: (cut.shards, whole.shards) == (8, 8), within_s=20)
+        for plane in (cut, whole):
+            for number in range(3):
+                assert await here.start(plane, "line", key=f"{plane.process.pid}/{number}")
+        await eventually(lambda: here.ran("patient") == 6, within_s=20)
+
+        if way == "one way":
+            line.cut_down = True
+        else:
+            line.cut()
+        here.let_go()
+        await eventually(lambda: whole.shards == 16, within_s=10 * LEASE_S)
+        await here.check()
+
+        line.mend()
+        await eventually(lambda: (cut.shards, whole.shards) == (8, 8), within_s=60)
+        assert await here.start(cut, "nap", key="after")
+        await here.check()
+
+
+async def test_a_plane_cut_from_the_bus_goes_on_when_it_hears_again(nats, postgres_dsn, tmp_path):
+    """F-18: it keeps its shards, because a bus that is away for everybody looks the same."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here, proxied(nats.url) as (line, nats_url):
+        await here.worker()
+        cut, whole = await here.plane(nats_url=nats_url), await here.plane()
+        await eventually(lambda: (cut.shards, whole.shards) == (8, 8), within_s=20)
+        line.cut()
+        for plane in (cut, whole):
+            for number in range(3):
+                assert await here.start(plane, "line", key=f"{plane.process.pid}/{number}"), (
+                    "a bus is not needed for that"
+                )
+        here.let_go()
+        line.mend()
+
+        await here.check()
+
+
+async def test_a_database_that_restarts_while_a_dead_owners_executions_are_taken_up_leaves_none_behind(nats, tmp_path):
+    """F-11."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(postgres_server(tmp_path / "pg"))
+        database = await server.create_database()
+        line, dsn = await stack.enter_async_context(proxied(database))
+        here = await stack.enter_async_context(deployed(tmp_path, dsn, nats))
+        await here.worker()
+        first = await here.plane()
+        for number in range(6):
+            assert await here.start(first, "line", key=f"k{number}")
+        await eventually(lambda: here.ran("patient") == 6, within_s=20)
+        first.kill()
+
+        starting = asyncio.ensure_future(here.plane())
+        struck = asyncio.Event()
+
+        def strike() -> bool:
+            os.kill(server.process.pid, signal.SIGQUIT)  # immediate: no client is waited for
+            struck.set()
+            return False
+
+        line.on_answer_to(b"shard_leases", strike)
+        await struck.wait()
+        await server.process.wait()
+        again = await stack.enter_async_context(postgres_server(tmp_path / "pg"))
+        line.target = ("127.0.0.1", again._port)
+        line.reset()
+        await asyncio.gather(
+            starting, return_exceptions=True
+        )  # it may have given up: then whoever watches starts another
+        if starting.exception() is not None:
+            await here.plane()
+        here.let_go()
+
+        await here.check(within_s=60)
+
+
+@pytest.mark.parametrize("wrong_ms", [DAY_MS, -DAY_MS], ids=["a day ahead", "a day behind"])
+async def test_a_plane_whose_clock_is_wrong_neither_steals_nor_loses_and_its_timers_fire_once(
+    nats, postgres_dsn, tmp_path, wrong_ms
+):
+    """F-13: leases are by the database's clock, naps by the clock that set them."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here:
+        await here.worker()
+        right = await here.plane()
+        wrong = await here.plane(module="tests.faults.wrong_clock", WRONG_BY_MS=str(wrong_ms))
+        await eventually(lambda: (right.shards, wrong.shards) == (8, 8), within_s=20)
+        here.let_go()
+        for plane in (right, wrong):
+            for number in range(3):
+                assert await here.start(plane, "nap", key=f"{plane.process.pid}/{number}")
+
+        await here.check()
+        assert (right.shards, wrong.shards) == (8, 8), "nobody's lease ran out"
+
+
+async def test_a_crowd_that_reconnects_at_once_finds_its_bus_and_work_goes_on(nats, postgres_dsn, tmp_path):
+    """F-19."""
+    async with deployed(tmp_path, postgres_dsn, nats) as here, AsyncExitStack() as crowd:
+        await here.worker()
+        plane = await here.plane()
+        buses = [
+            await crowd.enter_async_context(jetstream(nats.url, name=f"crowd-{number}", connect_within_s=60))
+            for number in range(CONNECTIONS)
+        ]
+        assert await here.start(plane, "line", key="k")
+        await eventually(lambda: here.ran("patient") == 1, within_s=20)
+
+        await nats.restart()
+        here.let_go()
+
+        await eventually(lambda: all(bus.connected for bus in buses), within_s=60)
+        await here.check()
