@@ -161,8 +161,8 @@ BUGS = [
     Planted(
         "a lost shard stays in memory",
         f"{CONTROL}.orchestrator:Orchestrator._let_go",
-        "del self._open[execution]",
-        "pass",
+        "self._open.pop(execution).in_flight",
+        "self._open[execution].in_flight",
         400,
     ),
     Planted(
