@@ -22,6 +22,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 ENDLESS = "/api/v1/stream"  # tests/e2e/test_live.py reads it
+NOUNS = ("workflows", "executions", "tools", "agents", "tasks")
 EXAMPLES = 12
 
 WORKFLOW = """
@@ -206,7 +207,7 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
     executions = "/api/v1/executions/{execution}"
     _log_in_and_out(http, call)
     _manage_people(call)
-    for path in ("/healthz", "/readyz", "/api/v1/workflows", "/api/v1/executions", "/api/v1/tools", "/api/v1/agents"):
+    for path in ("/healthz", "/readyz", *(f"/api/v1/{noun}" for noun in NOUNS)):
         call("GET", path)
     yaml = {"Content-Type": "application/yaml"}
     call("POST", "/api/v1/workflows", content=WORKFLOW, headers=yaml)
