@@ -107,8 +107,8 @@ async def test_a_server_that_lost_what_it_confirmed_is_not_written_to_with_a_gap
         await store.append([second], epochs)
         await forget_the_newest(db, 2)
         async with db.owning() as connection:
-            ended = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
-            await connection.execute(ended)
+            others = "pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            await connection.execute(text(f"SELECT pg_terminate_backend(pid, 10000) FROM {others}"))  # and waits for it
 
         third = move(second.state, step("b"))
         for _ in range(2):  # the first may be told of the broken connection instead
