@@ -13,8 +13,9 @@ from agentflow.clock import Clock
 from agentflow.errors import Bug, Unavailable
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.ports import MessageBus
-from control_plane.schedules.firing import started
+from control_plane.schedules.firing import with_fires
 from control_plane.schedules.schedule import (
+    Fire,
     InvalidSchedule,
     Schedule,
     ScheduleNotFound,
@@ -106,7 +107,7 @@ class ScheduleBook:
 
         def with_it(newer: Schedule) -> Schedule:
             known = any(fire.execution == execution for fire in newer.progress.recent)
-            return newer if known else started(newer, at_ms, execution)
+            return newer if known else with_fires(newer, [Fire(at_ms, "started", execution)])
 
         await self._changed(tenant, name, with_it)
 

@@ -20,7 +20,7 @@ from agentflow.ids import ExecutionId, TenantId
 from agentflow.ports import MessageBus
 from control_plane.schedules import firing
 from control_plane.schedules.book import CHANGED
-from control_plane.schedules.schedule import Schedule, ScheduleStore
+from control_plane.schedules.schedule import Fire, Schedule, ScheduleStore
 
 # Starts an execution of a workflow under an id; a second time it only looks. Raises what a start raises.
 Starter = Callable[[TenantId, str, Any, ExecutionId], Awaitable[None]]
@@ -109,22 +109,32 @@ class Clockwork:
         turn = firing.turn(schedule, now_ms=now, ended=ended)
         if turn is None:
             return
-        after = turn.after
-        for at_ms in turn.starts:
-            execution = firing.execution_of(schedule, at_ms)
-            try:
-                await self._start(schedule.tenant, schedule.workflow, schedule.input, execution)
-                after = firing.started(after, at_ms, execution)
-            except Unavailable:
-                raise  # the same moment again, soon
-            except AgentFlowError as error:
-                _log.warning("schedule.not_started", schedule=schedule.name, code=error.code, reason=error.message)
-                after = firing.started(after, at_ms, None, f"{error.code}: {error.message}")
-        after = msgspec.structs.replace(after, revision=schedule.revision + 1)
+        fires = [await self._started(schedule, at_ms) for at_ms in turn.starts]
+        after = _next(firing.with_fires(turn.after, fires), schedule)
         if await self._store.replace(after):
             self._known[after.id] = after
-        else:
-            self._look_again()  # changed or removed meanwhile; what was started has been started
+            return
+        self._look_again()  # changed or removed meanwhile; what was started has been started
+        newer = await self._store.named(schedule.tenant, schedule.name)
+        if newer is not None and newer.id == schedule.id:
+            told = firing.with_fires(newer, firing.left_to_tell(newer, schedule, fires))
+            if told != newer:
+                await self._store.replace(_next(told, newer))
+
+    async def _started(self, schedule: Schedule, at_ms: int) -> Fire:
+        execution = firing.execution_of(schedule, at_ms)
+        try:
+            await self._start(schedule.tenant, schedule.workflow, schedule.input, execution)
+        except Unavailable:
+            raise  # the same moment again, soon
+        except AgentFlowError as error:
+            _log.warning("schedule.not_started", schedule=schedule.name, code=error.code, reason=error.message)
+            return Fire(at_ms, "failed", reason=f"{error.code}: {error.message}")
+        return Fire(at_ms, "started", execution)
+
+
+def _next(after: Schedule, before: Schedule) -> Schedule:
+    return msgspec.structs.replace(after, revision=before.revision + 1)
 
 
 def _is_due(schedule: Schedule, now: int) -> bool:

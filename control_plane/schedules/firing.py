@@ -4,6 +4,8 @@ A moment is the identity of its execution (`execution_of`), so starting it again
 starting and remembering is repeated without harm, and two replicas that both believe to be in charge start one.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from agentflow.ids import ExecutionId, derived_execution
@@ -66,18 +68,32 @@ def turn(schedule: Schedule, *, now_ms: int, ended: frozenset[ExecutionId]) -> T
     return Turn(tuple(starts), moved)
 
 
-def started(schedule: Schedule, at_ms: int, execution: ExecutionId | None, reason: str = "") -> Schedule:
-    """What it remembers of a start that was made, or refused for a reason."""
+def with_fires(schedule: Schedule, fires: Sequence[Fire]) -> Schedule:
+    """What it remembers of starts that were made or refused."""
     progress = schedule.progress
-    if execution is None:
-        progress = progress.with_fire(Fire(at_ms, "failed", reason=reason))
-    else:
-        progress = msgspec.structs.replace(
-            progress.with_fire(Fire(at_ms, "started", execution)),
-            fired=progress.fired + 1,
-            open=(*progress.open, execution)[-WAITING_MAX:] if schedule.spec.overlap != "allow" else (),
-        )
+    for fire in fires:
+        progress = progress.with_fire(fire)
+        if fire.execution is not None:
+            opened = (*progress.open, fire.execution)[-WAITING_MAX:] if schedule.spec.overlap != "allow" else ()
+            progress = msgspec.structs.replace(progress, fired=progress.fired + 1, open=opened)
     return msgspec.structs.replace(schedule, progress=progress)
+
+
+def left_to_tell(newer: Schedule, before: Schedule, fires: Sequence[Fire]) -> Sequence[Fire]:
+    """Of `fires`, made from `before`: those that a revision which came between does not know and will not make again.
+
+    Somebody paused it in the middle, say. An execution that is not remembered would not count as under way.
+    """
+    known = {fire.execution for fire in newer.progress.recent}
+    last_ms, newest_ms = before.last_at_ms or 0, newer.last_at_ms or 0
+
+    def is_new(fire: Fire) -> bool:
+        again = fire.at_ms in newer.progress.waiting or (
+            newer.next_at_ms is not None and newer.next_at_ms <= fire.at_ms
+        )
+        return not (again or fire.execution in known or last_ms < fire.at_ms <= newest_ms)
+
+    return [fire for fire in fires if fire.outcome == "started" and is_new(fire)]
 
 
 def _due(schedule: Schedule, now_ms: int) -> tuple[list[int], int, int | None]:

@@ -142,6 +142,28 @@ async def test_a_replica_that_dies_between_starting_and_remembering_is_repeated_
     assert len(set(desk.starts)) == 1
 
 
+@pytest.mark.parametrize("overlap", ["allow", "skip"])
+async def test_what_was_started_while_somebody_paused_it_is_remembered(desk: Desk, overlap: str) -> None:
+    await desk.made(overlap=overlap, catch_up_ms=10_000)
+    replica = desk.replica()
+    just_start = desk.start
+
+    async def pausing(*args) -> None:
+        await just_start(*args)
+        await desk.book.pause(ACME, "n")
+
+    desk.start = pausing  # type: ignore[method-assign]
+    desk.wall.ms += 3_000
+    await desk.replica().tick()
+    await replica.tick()
+
+    found = await desk.book.find(ACME, "n")
+    assert found.progress.fired == len(desk.starts) > 0
+    assert {fire.execution for fire in found.progress.recent} == {execution for _, execution in desk.starts}
+    assert found.paused_at_ms is not None
+    assert len(found.progress.open) == (overlap == "skip")
+
+
 async def test_an_idle_schedule_is_read_twice_a_minute_and_no_more(desk: Desk) -> None:
     await desk.made(every_ms=3_600_000)
     reads = 0

@@ -19,8 +19,8 @@ DAYS_PER_TEST = 50
 RARE = {
     "kill", "stop", "leave", "cut_bus", "cut_database", "bus_away", "database_away", "wipe_bus", "jump_clock",
     "commit unanswered", "double dropped", "handed out again",
-    "asked start: unknown", "asked start: refused", "asked cancel: accepted", "asked answer: accepted",
-    "fault worker_lost", "fault worker_stopped", "fault timeout", "fault boom",
+    "asked start: unknown", "asked start: refused", "asked cancel: accepted",
+    "fault worker_lost", "fault timeout", "fault boom",
     "ChildEnded", "TimerFired", "CancelRequested", "ExecutionRetried",
 }  # fmt: skip
 

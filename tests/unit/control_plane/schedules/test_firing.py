@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.ids import TenantId
-from control_plane.schedules.firing import execution_of, started, turn
-from control_plane.schedules.schedule import Schedule
+from control_plane.schedules.firing import execution_of, turn, with_fires
+from control_plane.schedules.schedule import Fire, Schedule
 from control_plane.schedules.times import Spec
 
 NONE = frozenset()
@@ -25,7 +25,7 @@ def fire(before: Schedule, now_ms: int, ended=NONE) -> tuple[list[int], Schedule
         return [], before
     after = found.after
     for at_ms in found.starts:
-        after = started(after, at_ms, execution_of(after, at_ms))
+        after = with_fires(after, [Fire(at_ms, "started", execution_of(after, at_ms))])
     return list(found.starts), after
 
 
@@ -85,7 +85,7 @@ def test_a_queue_has_a_bound():
 def test_a_start_that_is_refused_is_told_and_the_schedule_goes_on():
     found = turn(schedule(), now_ms=1_000, ended=NONE)
 
-    after = started(found.after, 1_000, None, "AF1201: There is no workflow.")
+    after = with_fires(found.after, [Fire(1_000, "failed", reason="AF1201: There is no workflow.")])
 
     assert (after.progress.fired, after.progress.open, after.next_at_ms) == (0, (), 2_000)
     assert after.progress.recent[0].reason.startswith("AF1201")
@@ -115,7 +115,7 @@ def test_whoever_dies_and_however_many_try_each_moment_has_one_execution(overlap
         for at_ms in found.starts:
             execution = execution_of(after, at_ms)
             assert begun.setdefault(execution, at_ms) == at_ms
-            after = started(after, at_ms, execution)
+            after = with_fires(after, [Fire(at_ms, "started", execution)])
         if data.draw(st.booleans()):
             continue  # it died here
         after = msgspec.structs.replace(after, revision=memory[who].revision + 1)
