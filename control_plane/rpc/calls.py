@@ -19,7 +19,7 @@ from control_plane.service import ControlPlane
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
-_TO_ANSWER_S = 0.2  # of a deadline, kept back so that the answer still arrives in time
+_TO_ANSWER_S = 1.0  # of a deadline, kept back so that the answer still arrives in time; of a short one a fifth
 
 
 def wait_of(wanted_s: float, context: Context) -> float | None:
@@ -27,7 +27,7 @@ def wait_of(wanted_s: float, context: Context) -> float | None:
     if wanted_s <= 0:
         return None
     left_s: float | None = context.time_remaining()  # None without a deadline, whatever its types say
-    longest_s = limits.WAIT_S_MAX if left_s is None else max(0.0, left_s - _TO_ANSWER_S)
+    longest_s = limits.WAIT_S_MAX if left_s is None else max(0.0, left_s - min(_TO_ANSWER_S, left_s / 5))
     return min(wanted_s, limits.WAIT_S_MAX, longest_s)
 
 

@@ -161,7 +161,7 @@ async def test_tools_and_agents_are_looked_at_and_a_tool_is_tried_out(channel):
 
 
 async def test_a_call_never_waits_beyond_its_deadline(workflows):
-    waiting = workflows.Execute(pb.ExecuteRequest(workflow="rpc-holds", wait_seconds=60), timeout=1)
+    waiting = workflows.Execute(pb.ExecuteRequest(workflow="rpc-holds", wait_seconds=60), timeout=5)
 
     assert (await waiting).execution.status == "running"
 
