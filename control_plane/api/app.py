@@ -26,7 +26,7 @@ from control_plane.api import (
 from control_plane.api.answers import problem_answer
 from control_plane.api.exchange import Exchange
 from control_plane.api.guard import ensure_guarded
-from control_plane.api.guards import Guards
+from control_plane.api.host_and_size import Guards
 from control_plane.api.shortcut import Shortcut
 from control_plane.service import ControlPlane
 
