@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentflow.cli.definitions import definition_text
 from agentflow.cli.output import stderr, stdout
-from agentflow.cli.workflows import definition_text
 
 if TYPE_CHECKING:
     from agentflow.cli.feed import ExecutionLog

@@ -2,13 +2,16 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentflow.cli.definitions import push_files
 from agentflow.cli.output import JsonFlag, print_json, print_table, print_value, stderr, stdout
-from agentflow.cli.workflows import definition_text
-from agentflow.errors import Invalid, Rejected
+from agentflow.errors import Rejected
+
+if TYPE_CHECKING:
+    from agentflow.sdk.models import PushedTool
 
 _FAMILIES = ("network", "fs", "db", "k8s", "wasi", "secret")  # what a permission begins with; anything else is a host
 
@@ -56,27 +59,11 @@ def push(
       af tool push crm-lookup.yaml
       af tool push tools/*.yaml --json
     """
-    asyncio.run(_push(files, json))
+    asyncio.run(push_files(files, lambda api, text, kind: api.push_tool(text, kind), _told, json=json))
 
 
-async def _push(files: list[Path], json: bool) -> None:
-    from agentflow.cli.connection import control_plane
-
-    texts = [(path, definition_text(path)) for path in files]
-    pushed = []
-    async with control_plane() as api:
-        for path, text in texts:
-            content_type = "application/json" if path.suffix == ".json" else "application/yaml"
-            try:
-                tool = await api.push_tool(text, content_type)
-            except Invalid as error:
-                error.message = f"{path}: {error.message}"
-                raise
-            pushed.append(tool)
-            if not json:
-                stdout().print(f"{'registered' if tool.created else 'unchanged'} {tool.name} {tool.version}")
-    if json:
-        print_json(pushed)
+def _told(_: Path, tool: "PushedTool") -> None:
+    stdout().print(f"{'registered' if tool.created else 'unchanged'} {tool.name} {tool.version}")
 
 
 @app.command("list")

@@ -44,8 +44,8 @@ def validate(
       cat workflow.yaml | af validate -
       af validate workflows/*.yaml --json
     """
+    from agentflow.cli.definitions import definition_text
     from agentflow.cli.services import require
-    from agentflow.cli.workflows import definition_text
 
     require("Checking a workflow", "server", "planners", "cel_expr_python")
     verdicts, uses_tools = [], False

@@ -4,29 +4,19 @@ import asyncio
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentflow.cli.definitions import definition_text, push_files
 from agentflow.cli.output import JsonFlag, print_json, print_table, stderr, stdout
-from agentflow.errors import Invalid, Problem
+from agentflow.errors import Problem
 from agentflow.process_exit import ExitCode
 
+if TYPE_CHECKING:
+    from agentflow.sdk.models import PushedWorkflow
+
 app = typer.Typer(no_args_is_help=True, help="Register workflows and look at them.")
-
-
-class UnreadableFile(Invalid):
-    code = "AF1522"
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path} cannot be read: {reason}.", hint="Check the path and its permissions.")
-
-
-def definition_text(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UnreadableFile(str(path), error.strerror or type(error).__name__) from None
 
 
 @app.command()
@@ -41,30 +31,14 @@ def push(
       af workflow push workflow.yaml
       af workflow push workflows/*.yaml --json
     """
-    asyncio.run(_push(files, json))
+    asyncio.run(push_files(files, lambda api, text, kind: api.push_workflow(text, kind), _told, json=json))
 
 
-async def _push(files: list[Path], json: bool) -> None:
-    from agentflow.cli.connection import control_plane
-
-    texts = [(path, definition_text(path)) for path in files]
-    pushed = []
-    async with control_plane() as api:
-        for path, text in texts:
-            content_type = "application/json" if path.suffix == ".json" else "application/yaml"
-            try:
-                workflow = await api.push_workflow(text, content_type)
-            except Invalid as error:
-                error.message = f"{path}: {error.message}"
-                raise
-            pushed.append(workflow)
-            if not json:
-                state = "registered" if workflow.created else "unchanged"
-                stdout().print(f"{state} {workflow.name} {workflow.version}  {workflow.id}")
-                for warning in workflow.warnings:
-                    stderr().print(f"warning: {path}:{warning}", style="yellow")
-    if json:
-        print_json(pushed)
+def _told(path: Path, workflow: "PushedWorkflow") -> None:
+    state = "registered" if workflow.created else "unchanged"
+    stdout().print(f"{state} {workflow.name} {workflow.version}  {workflow.id}")
+    for warning in workflow.warnings:
+        stderr().print(f"warning: {path}:{warning}", style="yellow")
 
 
 @app.command("list")

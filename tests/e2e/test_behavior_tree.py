@@ -1,6 +1,5 @@
 """A behaviour tree on the real platform: registered over REST, decided by the control plane, run by a worker."""
 
-import httpx
 import pytest
 
 TREE = """\
@@ -27,17 +26,9 @@ spec:
 """
 
 
-@pytest.fixture
-async def http(platform):
-    async with httpx.AsyncClient(
-        base_url=platform.api_url,
-        trust_env=False,
-        timeout=30,
-        headers={"Authorization": f"Bearer {platform.api_key}"},
-    ) as client:
-        answer = await client.post("/api/v1/workflows", content=TREE, headers={"Content-Type": "application/yaml"})
-        assert answer.status_code in (200, 201), answer.text
-        yield client
+@pytest.fixture(autouse=True)
+async def registered(api):
+    await api.push_workflow(TREE)
 
 
 async def run(http, **given):

@@ -6,16 +6,13 @@ import uuid
 import pytest
 
 from agentflow.errors import Conflict
-from agentflow.sdk.client import Client
 
 TICKET = {"ticket": "I forgot my password and the reset link has expired.", "customer": "Mara"}
 
 
-@pytest.fixture
-async def api(platform, support):
-    async with Client(platform.api_url, api_key=platform.api_key) as client:
-        await client.push_workflow(support)
-        yield client
+@pytest.fixture(autouse=True)
+async def registered(api, support):
+    await api.push_workflow(support)
 
 
 async def test_the_same_request_with_the_same_key_gives_the_same_execution(api):

@@ -9,8 +9,6 @@ import httpx
 import pytest
 import websockets
 
-from agentflow.sdk.client import Client
-
 WORKFLOW = """
 apiVersion: agentflow/v1
 kind: Workflow
@@ -23,12 +21,6 @@ spec:
     states:
       hold: {{wait: {{signal: go}}, timeout: 1h}}
 """
-
-
-@pytest.fixture
-async def api(platform):
-    async with Client(platform.api_url, api_key=platform.api_key) as client:
-        yield client
 
 
 @pytest.fixture

@@ -1,16 +1,9 @@
 """Why an execution is where it is, over REST, the SDK and `af`; and stopping one to look around."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from agentflow.errors import Conflict, NotFound
-from agentflow.sdk.client import Client
-from agentflow.settings import inherited_environment
 
-AF = Path(sys.executable).with_name("af")
 HEAD = "apiVersion: agentflow/v1\nkind: Workflow\nmetadata: {name: NAME, version: 1.0.0}\nspec:\n"
 TREE = (
     HEAD.replace("NAME", "looked-at-tree")
@@ -40,12 +33,10 @@ MACHINE = (
 )
 
 
-@pytest.fixture
-async def api(platform):
-    async with Client(platform.api_url, api_key=platform.api_key) as client:
-        await client.push_workflow(TREE)
-        await client.push_workflow(MACHINE)
-        yield client
+@pytest.fixture(autouse=True)
+async def registered(api):
+    await api.push_workflow(TREE)
+    await api.push_workflow(MACHINE)
 
 
 async def test_every_past_tick_of_a_tree_can_be_looked_at(api):
@@ -95,21 +86,17 @@ async def test_what_was_evaluated_is_told_with_its_values_and_machines_have_no_t
         await api.ticks(execution)
 
 
-async def test_an_operator_sees_all_of_it_in_a_terminal(api, platform):
+async def test_an_operator_sees_all_of_it_in_a_terminal(api, af):
     execution = (await api.execute("looked-at-tree", {})).execution_id
 
-    def af(*words: str) -> str:
-        environment = {**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
-        said = subprocess.run(
-            [str(AF), "executions", *words], env=environment, capture_output=True, text=True, check=True
-        )  # fmt: skip
-        return said.stdout
+    def said(*words: str) -> str:
+        return af("executions", *words).stdout
 
-    assert "is running" in af("break", execution, "tree/last")
+    assert "is running" in said("break", execution, "tree/last")
     await api.signal(execution, "go", {"n": 2})
 
-    assert "vars.n > 1  ->  true" in af("explain", execution)
-    assert "vars.n = 2" in af("explain", execution)
-    af("break", execution)
-    assert "is running" in af("resume", execution)
-    assert "tree/last  running" in af("ticks", execution)
+    assert "vars.n > 1  ->  true" in said("explain", execution)
+    assert "vars.n = 2" in said("explain", execution)
+    said("break", execution)
+    assert "is running" in said("resume", execution)
+    assert "tree/last  running" in said("ticks", execution)

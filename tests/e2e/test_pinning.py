@@ -1,16 +1,8 @@
 """A run keeps to what it began with, whatever is registered while it waits; and many are paused and resumed at once."""
 
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
-
 from agentflow.sdk.client import Client
-from agentflow.settings import inherited_environment
 from agentflow.testing import eventually
 
-AF = Path(sys.executable).with_name("af")
 FIRST = """\
 apiVersion: agentflow/v1
 kind: Workflow
@@ -43,19 +35,6 @@ spec:
 """
 
 
-@pytest.fixture
-async def api(platform):
-    async with Client(platform.api_url, api_key=platform.api_key) as client:
-        yield client
-
-
-def af(platform, *arguments: str) -> str:
-    environment = {**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
-    ran = subprocess.run([AF, *arguments], env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip()
-
-
 async def parked(api: Client, version: str) -> str:
     execution = (await api.execute("pinned", {})).execution_id
 
@@ -83,13 +62,13 @@ async def test_a_run_that_waits_for_a_person_ends_as_it_began_though_its_workflo
     assert outputs == {old: {"said": "yes", "colour": "green"}, new: {"answer": "yes", "shade": "blue"}}
 
 
-async def test_all_executions_of_a_workflow_are_paused_and_go_on(api, platform):
+async def test_all_executions_of_a_workflow_are_paused_and_go_on(api, af):
     await api.push_workflow(SECOND)
     waiting = [await parked(api, "2.0.0") for _ in range(3)]
 
-    paused = af(platform, "executions", "pause", "--workflow", "pinned")
+    paused = af("executions", "pause", "--workflow", "pinned")
 
-    assert paused == "3 paused."
+    assert paused.stdout == "3 paused.\n"
     assert {(await api.execution(one)).status for one in waiting} == {"paused"}
     assert await api.resume_all(workflow="pinned") == 3
     for one in waiting:

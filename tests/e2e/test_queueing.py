@@ -1,17 +1,11 @@
 """Starts that wait for their moment or for room, over REST, the SDK and `af`. Their agent is hosted by nobody."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from agentflow.errors import Conflict, Invalid, Rejected
 from agentflow.sdk.client import Client
-from agentflow.settings import inherited_environment
 from agentflow.testing import eventually
 
-AF = Path(sys.executable).with_name("af")
 WORKFLOW = """\
 apiVersion: agentflow/v1
 kind: Workflow
@@ -27,11 +21,9 @@ spec:
 """
 
 
-@pytest.fixture
-async def api(platform):
-    async with Client(platform.api_url, api_key=platform.api_key) as client:
-        await client.push_workflow(WORKFLOW)
-        yield client
+@pytest.fixture(autouse=True)
+async def registered(api):
+    await api.push_workflow(WORKFLOW)
 
 
 async def test_one_at_a_time_in_order_of_priority_and_an_end_lets_the_next_begin(api):
@@ -73,13 +65,8 @@ async def test_a_priority_out_of_bounds_is_refused(api):
         await api.execute("one-at-a-time", {}, priority=1_000)
 
 
-def test_af_run_takes_a_delay(platform):
-    ran = subprocess.run(
-        [AF, "run", "one-at-a-time", "--delay", "1h", "--detach", "--json"],
-        env={**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert '"status": "queued"' in ran.stdout
+def test_af_run_takes_a_delay(af):
+    assert '"status": "queued"' in af("run", "one-at-a-time", "--delay", "1h", "--detach", "--json").stdout
 
 
 async def is_now(api: Client, execution: str, status: str) -> None:

@@ -2,21 +2,9 @@
 
 import json
 
-import httpx
 import pytest
 
 TICKET = {"ticket": "I forgot my password and the reset link has expired.", "customer": "Mara"}
-
-
-@pytest.fixture
-async def http(platform):
-    async with httpx.AsyncClient(
-        base_url=platform.api_url,
-        trust_env=False,
-        timeout=30,
-        headers={"Authorization": f"Bearer {platform.api_key}"},
-    ) as client:
-        yield client
 
 
 async def push(http, text, content_type="application/yaml"):

@@ -1,18 +1,12 @@
 """`af schedule` and its routes, on the whole platform. Its workflow's agent is hosted by nobody."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from agentflow.errors import Conflict, Invalid, NotFound
-from agentflow.sdk.client import Client
-from agentflow.settings import inherited_environment
 from agentflow.testing import eventually
 
-AF = Path(sys.executable).with_name("af")
 WORKFLOW = """\
 apiVersion: agentflow/v1
 kind: Workflow
@@ -28,46 +22,37 @@ spec:
 """
 
 
-@pytest.fixture
-async def api(platform):
-    async with Client(platform.api_url, api_key=platform.api_key) as client:
-        await client.push_workflow(WORKFLOW)
-        yield client
+@pytest.fixture(autouse=True)
+async def registered(api):
+    await api.push_workflow(WORKFLOW)
 
 
-def af(platform, *arguments: str) -> str:
-    environment = {**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
-    ran = subprocess.run([AF, *arguments], env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-async def test_a_schedule_starts_one_execution_skips_while_it_runs_and_is_paused_and_deleted(api, platform):
-    af(platform, "schedule", "create", "second", "by-the-clock", "--every", "1s", "--input", '{"n": 1}')
+async def test_a_schedule_starts_one_execution_skips_while_it_runs_and_is_paused_and_deleted(api, af):
+    af("schedule", "create", "second", "by-the-clock", "--every", "1s", "--input", '{"n": 1}')
 
     async def has_skipped() -> bool:
         return (await api.schedule("second")).skipped >= 1
 
     await eventually(has_skipped, within_s=15)
-    paused = json.loads(af(platform, "schedule", "pause", "second", "--json"))
+    paused = json.loads(af("schedule", "pause", "second", "--json").stdout)
     assert (paused["status"], paused["fired"], paused["next_at"]) == ("paused", 1, None)
     begun = await api.execution(paused["recent"][-1]["execution"])
     assert (begun.status, begun.input, begun.workflow.name) == ("running", {"n": 1}, "by-the-clock")
-    assert "skipped" in af(platform, "schedule", "show", "second")
-    assert "second" in af(platform, "schedule", "list")
+    assert "skipped" in af("schedule", "show", "second").stdout
+    assert "second" in af("schedule", "list").stdout
     assert (await api.resume_schedule("second")).status == "active"
-    af(platform, "schedule", "delete", "second")
+    af("schedule", "delete", "second")
     with pytest.raises(NotFound):
         await api.schedule("second")
     await api.terminate(begun.id)
 
 
-async def test_a_schedule_is_triggered_by_hand_once_for_a_key(api, platform):
+async def test_a_schedule_is_triggered_by_hand_once_for_a_key(api, af):
     await api.create_schedule("yearly", "by-the-clock", {"n": 2}, cron="0 0 1 1 *", timezone="Europe/Berlin")
     first = await api.trigger_schedule("yearly", key="now")
 
     assert await api.trigger_schedule("yearly", key="now") == first
-    assert af(platform, "schedule", "trigger", "yearly", "--key", "now").strip() == first
+    assert af("schedule", "trigger", "yearly", "--key", "now").stdout.strip() == first
     second = await api.trigger_schedule("yearly")
     assert second != first
     shown = await api.schedule("yearly")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agentflow.errors import NotFound
-from agentflow.sdk import BlockingClient, Client
+from agentflow.sdk import BlockingClient
 
 WORKFLOW = """
 apiVersion: agentflow/v1
@@ -21,11 +21,9 @@ spec:
 """
 
 
-@pytest.fixture
-async def api(platform):
-    async with Client(platform.api_url, api_key=platform.api_key) as client:
-        await client.push_workflow(WORKFLOW)
-        yield client
+@pytest.fixture(autouse=True)
+async def registered(api):
+    await api.push_workflow(WORKFLOW)
 
 
 async def test_lists_page_themselves_and_take_every_filter(api):

@@ -1,6 +1,5 @@
 """A state machine with nested work on the real platform: branches, items, a wait and a compensation."""
 
-import httpx
 import pytest
 
 MACHINE = """\
@@ -42,17 +41,9 @@ spec:
 """
 
 
-@pytest.fixture
-async def http(platform):
-    async with httpx.AsyncClient(
-        base_url=platform.api_url,
-        trust_env=False,
-        timeout=30,
-        headers={"Authorization": f"Bearer {platform.api_key}"},
-    ) as client:
-        answer = await client.post("/api/v1/workflows", content=MACHINE, headers={"Content-Type": "application/yaml"})
-        assert answer.status_code in (200, 201), answer.text
-        yield client
+@pytest.fixture(autouse=True)
+async def registered(api):
+    await api.push_workflow(MACHINE)
 
 
 async def run(http, **given):
