@@ -45,7 +45,7 @@ def evaluations(definition: str, events: Iterable[Event]) -> Iterator[Evaluation
 
 def _ask_again(program: Program, before: ExecutionState, state: ExecutionState, event: Event) -> None:
     view = Draft(state, program, Stamp(event.at_ms)).view
-    if state.status is Status.RUNNING and before.status in (Status.NEW, Status.QUEUED):
+    if state.status is Status.RUNNING and before.status in (Status.NEW, Status.QUEUED) and before.broken is None:
         program.begin(view())
     for answered in _heard(before, event):
         program.advance(view(), outcome_of(answered))

@@ -81,8 +81,12 @@ def _admitted(draft: Draft, *, room: bool) -> None:
     if draft.state.status is not Status.QUEUED or queue is None:
         return
     if (queue.not_before_ms or 0) <= draft.now and (room or not queue.limited):
+        broken = draft.state.broken
         draft.record(happened.ExecutionBegun(draft.now))
-        draft.begin()
+        if broken is None:
+            draft.begin()
+        else:
+            _take_up(draft, broken)
 
 
 def _step_reported(draft: Draft, message: messages.StepReported) -> None:
@@ -205,7 +209,7 @@ def _resume(draft: Draft, request: str) -> None:
 
 
 def _cancel(draft: Draft, message: messages.Cancel) -> None:
-    if draft.state.status is Status.QUEUED:
+    if draft.state.status is Status.QUEUED and draft.state.broken is None:
         draft.end(happened.ExecutionCancelled(draft.now, message.reason))  # it did nothing that could be undone
         return
     if draft.state.status is Status.PAUSED:
@@ -231,9 +235,17 @@ def _unwind(draft: Draft) -> None:
 
 
 def _retry(draft: Draft, message: messages.RetryFailed, broken: Broken) -> None:
-    """Take up a failed run where it broke. What had been cancelled with it is begun anew: a step as
-    another attempt, a child and a task under a path of their own."""
-    draft.record(happened.ExecutionRetried(draft.now, message.id))
+    """Let a failed run go on where it broke: at once, or when there is room for it among those that are under way."""
+    queue = draft.state.queue
+    queued = queue is not None and queue.limited
+    draft.record(happened.ExecutionRetried(draft.now, message.id, queued))
+    if not queued:
+        _take_up(draft, broken)
+
+
+def _take_up(draft: Draft, broken: Broken) -> None:
+    """What had been given up when the run broke is begun anew: a step as another attempt, a child and a task under a
+    path of their own."""
     again = () if broken.again is None else (broken.again,)
     for step in (*broken.steps, *(one for one in again if isinstance(one, happened.StepScheduled))):
         draft.try_afresh(step)
@@ -245,3 +257,4 @@ def _retry(draft: Draft, message: messages.RetryFailed, broken: Broken) -> None:
         draft.tell(broken.answered)  # nothing to run again: the program may answer differently, say by new vars
     elif not draft.state.waits:
         draft.begin()
+    draft.take_kept_signals()

@@ -310,6 +310,16 @@ class Draft:
         self.record(happened.SignalTaken(self.now, kept.id, intent.key))
         self._ready.append(Answered("signal", intent.key, value=kept.payload))
 
+    def take_kept_signals(self) -> None:
+        """Signals that came while nobody could wait for them go to whoever waits again, in their order."""
+        told = []
+        for key, awaited in sorted(self.state.awaited.items(), key=lambda one: one[1].since_version):
+            kept = next((signal for signal in self.state.kept if signal.name == awaited.name), None)
+            if kept is not None:
+                self.record(happened.SignalTaken(self.now, kept.id, key))
+                told.append(Answered("signal", key, value=kept.payload))
+        self.tell(*told)
+
     # Giving up and ending.
 
     def _halt(self, key: str) -> None:

@@ -71,7 +71,7 @@ class ExecutionStarted(msgspec.Struct, frozen=True, omit_defaults=True, tag_fiel
 
 
 class ExecutionBegun(msgspec.Struct, frozen=True, tag_field="type", tag="execution.begun.v1"):
-    """An execution that was queued has its turn. Its time-out counts from here."""
+    """An execution that was queued, at first or when it was retried, has its turn. Its time-out counts from here."""
 
     at_ms: int
 
@@ -284,11 +284,13 @@ class ExecutionResumed(msgspec.Struct, frozen=True, tag_field="type", tag="execu
     request: str
 
 
-class ExecutionRetried(msgspec.Struct, frozen=True, tag_field="type", tag="execution.retried.v1"):
-    """A failed execution goes on. What had been open when it failed is begun anew by the events that follow."""
+class ExecutionRetried(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.retried.v1"):
+    """A failed execution goes on. What had been open when it failed is begun anew by the events that follow; of one
+    that is `queued` again, because room for it is limited, by those that follow `ExecutionBegun`."""
 
     at_ms: int
     request: str
+    queued: bool = False
 
 
 class CancelRequested(msgspec.Struct, frozen=True, tag_field="type", tag="execution.cancel_requested.v1"):

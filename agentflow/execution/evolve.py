@@ -168,7 +168,8 @@ def _wait(state: ExecutionState, event: happened.WaitEvent) -> ExecutionState:
             held = _held(state, Answered("signal", event.key, value=event.payload))
             return replace(state, version=version, awaited=state.awaited.without(event.key), held=held, seen=seen)
         case happened.SignalTaken():
-            return replace(state, version=version, kept=tuple(one for one in state.kept if one.id != event.id))
+            kept = tuple(one for one in state.kept if one.id != event.id)
+            return replace(state, version=version, kept=kept, awaited=state.awaited.without(event.key))
         case happened.SignalHalted():
             return replace(state, version=version, awaited=state.awaited.without(event.key))
         case happened.ChildStarted():
@@ -215,11 +216,12 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
                 begun_at_ms=event.at_ms,
             )
         case happened.ExecutionBegun():
-            waited_ms = event.at_ms - state.started_at_ms
+            waited_ms = event.at_ms - state.begun_at_ms
             deadline_ms = None if state.deadline_ms is None else state.deadline_ms + waited_ms
-            return replace(
+            begun = replace(
                 state, version=version, status=Status.RUNNING, begun_at_ms=event.at_ms, deadline_ms=deadline_ms
             )
+            return begun if state.broken is None else _taken_up(begun, state.broken)
         case happened.ExecutionPaused():
             return _paused(state, version, event)
         case happened.ExecutionResumed():
@@ -228,7 +230,15 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
             return _retried(state, version, event)
         case happened.CancelRequested():
             ending = StepFault("cancelled", event.reason or "The execution was cancelled.")
-            return replace(state, version=version, ending=ending, deadline_ms=None, seen=_saw(state, event.request))
+            return replace(
+                state,
+                version=version,
+                status=Status.RUNNING,  # also if it was queued again after a failure: undoing waits for no room
+                broken=None,
+                ending=ending,
+                deadline_ms=None,
+                seen=_saw(state, event.request),
+            )
         case happened.ExecutionTimedOut():
             return replace(state, version=version, ending=TIMED_OUT, deadline_ms=None)
         case happened.ExecutionCompleted():
@@ -290,9 +300,15 @@ def _unpaused(state: ExecutionState, at_ms: int) -> ExecutionState:
     """A pause is not counted against the execution's own time."""
     if state.paused_at_ms is None:
         return state
-    deadline_ms = None if state.deadline_ms is None else state.deadline_ms + at_ms - state.paused_at_ms
+    paused_ms = at_ms - state.paused_at_ms
     return replace(
-        state, status=Status.RUNNING, paused_at_ms=None, held=NOTHING, stopped_at="", deadline_ms=deadline_ms
+        state,
+        status=Status.RUNNING,
+        paused_at_ms=None,
+        held=NOTHING,
+        stopped_at="",
+        deadline_ms=None if state.deadline_ms is None else state.deadline_ms + paused_ms,
+        begun_at_ms=state.begun_at_ms + paused_ms,
     )
 
 
@@ -300,7 +316,9 @@ def _closed(state: ExecutionState, version: int, at_ms: int, status: Status) -> 
     closed: dict[str, Any] = dict.fromkeys(
         ("in_flight", "waiting", "children", "tasks", "timers", "awaited", "due", "held", "doubts"), NOTHING
     )
-    return replace(state, version=version, ended_at_ms=at_ms, status=status, paused_at_ms=None, ending=None, **closed)
+    return replace(
+        state, version=version, ended_at_ms=at_ms, status=status, paused_at_ms=None, ending=None, broken=None, **closed
+    )
 
 
 def _broken(state: ExecutionState, answered: Answered | None) -> Broken:
@@ -323,25 +341,23 @@ def _broken(state: ExecutionState, answered: Answered | None) -> Broken:
 
 
 def _retried(state: ExecutionState, version: int, event: happened.ExecutionRetried) -> ExecutionState:
-    broken = state.broken or Broken(None, None)
+    deadline_ms = None if state.deadline_ms is None else event.at_ms + state.deadline_ms - state.begun_at_ms
+    retried = replace(
+        state,
+        version=version,
+        status=Status.QUEUED if event.queued else Status.RUNNING,
+        ended_at_ms=None,
+        begun_at_ms=event.at_ms,
+        deadline_ms=deadline_ms,
+        fault=None,
+        seen=_saw(state, event.request),
+    )
+    return retried if event.queued or state.broken is None else _taken_up(retried, state.broken)
+
+
+def _taken_up(state: ExecutionState, broken: Broken) -> ExecutionState:
+    """What only waits, waits again; what is to be done again is scheduled by the events that follow."""
     due: FrozenMap[str] = NOTHING
     for key, at_ms in broken.timers.items():
         due = due.put(due_key(at_ms, DUE_TIMER, key), key)
-    deadline_ms = (
-        None
-        if state.deadline_ms is None
-        else event.at_ms + state.deadline_ms - (state.begun_at_ms or state.started_at_ms)
-    )
-    return replace(
-        state,
-        version=version,
-        status=Status.RUNNING,
-        ended_at_ms=None,
-        deadline_ms=deadline_ms,
-        fault=None,
-        broken=None,
-        timers=broken.timers,
-        awaited=broken.awaited,
-        due=due,
-        seen=_saw(state, event.request),
-    )
+    return replace(state, broken=None, timers=broken.timers, awaited=broken.awaited, due=due)

@@ -75,7 +75,7 @@ class Awaited(msgspec.Struct, frozen=True):
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """Where a failed execution was, for whoever retries it."""
+    """Where a failed execution was, for whoever retries it. Kept while it waits for room to go on."""
 
     answered: Answered | None  # the outcome that the program could not go on from
     again: StepScheduled | ChildStarted | None  # what had failed, if that outcome was a failure
@@ -101,7 +101,7 @@ class ExecutionState(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     priority: int = 0
     queue: Queued | None = None  # also after it began: which counts it belongs to
-    begun_at_ms: int = 0
+    begun_at_ms: int = 0  # or began to wait for its turn; later by every pause, so the time-out counts from here
 
     # What is open. Steps, children and tasks by path; timers and signals by the key that the program gave.
     in_flight: FrozenMap[StepScheduled] = NOTHING

@@ -86,7 +86,7 @@ class Admission:
         if state.status is Status.QUEUED:
             entrant = Entrant(
                 state.execution, state.tenant, state.workflow.name, state.priority,
-                max(state.started_at_ms, queue.not_before_ms or 0), queue.workflow_max, queue.of_tenant,
+                max(state.begun_at_ms, queue.not_before_ms or 0), queue.workflow_max, queue.of_tenant,
             )  # fmt: skip
             if state.execution not in self._inside:
                 self._outside[state.execution] = (queue.not_before_ms or 0, entrant)

@@ -19,11 +19,13 @@ spec:
     states:
       lonely: {agent: hosted-by-nobody, timeout: 10m}
 """
+PATIENT = WORKFLOW.replace("one-at-a-time", "one-at-a-time-for-a-moment").replace("10m", "700ms")
 
 
 @pytest.fixture(autouse=True)
 async def registered(api):
     await api.push_workflow(WORKFLOW)
+    await api.push_workflow(PATIENT)
 
 
 async def test_one_at_a_time_in_order_of_priority_and_an_end_lets_the_next_begin(api):
@@ -52,6 +54,22 @@ async def test_a_queued_execution_can_be_cancelled_but_not_paused(api):
     with pytest.raises(Conflict, match="has not begun"):
         await api.pause(started.execution_id)
     assert (await api.cancel(started.execution_id)).status == "cancelled"
+
+
+async def test_a_failed_execution_that_is_retried_queues_again(api):
+    first = (await api.execute("one-at-a-time-for-a-moment", {})).execution_id
+    await is_now(api, first, "failed")
+    second = (await api.execute("one-at-a-time-for-a-moment", {})).execution_id
+    await is_now(api, second, "running")
+
+    retried = await api.retry(first)
+
+    assert (retried.status, retried.queue["workflow_max"]) == ("queued", 1)
+    await is_now(api, first, "failed")  # again, after its second turn
+    turns = [event.at for event in await api.history(first) if event.type == "execution.begun.v1"]
+    (left,) = [event.at for event in await api.history(second) if event.type == "execution.failed.v1"]
+    assert len(turns) == 2
+    assert turns[1] >= left
 
 
 @pytest.mark.parametrize("how", [{"delay": "soon"}, {"delay": "1m", "start_at": "2026-01-01T00:00:00Z"}])

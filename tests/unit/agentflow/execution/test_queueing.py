@@ -1,11 +1,15 @@
 """An execution that may not begin yet: before its moment, or while there is no room for it."""
 
+from agentflow.contracts.step import StepFault
 from agentflow.execution import messages as m
 from agentflow.execution.events import Queued
 from agentflow.execution.messages import Stamp
+from agentflow.execution.program import AwaitSignal, Fail
 from agentflow.execution.state import ExecutionState, Status, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, TraceId
 from tests.unit.agentflow.execution.scripted import REF, Run, Script, UndoingScript, sent, step, types
+
+BOOM = StepFault("boom", "it broke")
 
 
 def queued(queue: Queued | None, *, timeout_ms: int | None = None, program=None) -> Run:
@@ -87,3 +91,67 @@ def test_a_signal_that_comes_early_is_kept_until_it_begins():
     run.want(m.Signal, "go", {"n": 1})
 
     assert [signal.name for signal in run.state.kept] == ["go"]
+
+
+def failed_beside_a_wait(program_of=Script, **undoing) -> Run:
+    """One of at most three under way, which has failed and been asked to go on."""
+
+    def failing(run, outcome):
+        return (Fail(outcome.fault),) if outcome.fault else ()
+
+    program = program_of((step("a"), AwaitSignal("gate", "go")), a=failing, gate=(step("b"),), **undoing)
+    run = queued(Queued(workflow_max=3), timeout_ms=500, program=program)
+    run.give(m.Admitted(Stamp(1_100)))
+    run.report("a", fault=BOOM)
+    run.now = 2_000
+    run.want(m.RetryFailed, id="r")
+    return run
+
+
+def test_a_failed_execution_with_a_limit_waits_for_room_again_before_it_goes_on():
+    run = failed_beside_a_wait()
+
+    assert (types(run.last), run.last.commands) == (["execution.retried"], ())
+    assert (run.state.status, run.state.ended, run.state.fault) == (Status.QUEUED, False, None)
+    assert (next_wakeup(run.state), run.state.begun_at_ms) == (None, 2_000), "it waits behind those who came before"
+    assert types(run.want(m.RetryFailed, id="r")) == []
+
+    begun = run.give(m.Admitted(Stamp(9_000)))
+    assert (types(begun), sent(begun)) == (["execution.begun", "step.scheduled"], ["DispatchStep a"])
+    assert (run.state.in_flight["a"].attempt, list(run.state.awaited)) == (2, ["gate"])
+    assert run.state.deadline_ms == 9_500, "waiting is not counted against its time"
+
+
+def test_a_signal_that_comes_while_it_waits_again_reaches_whoever_had_waited_for_it():
+    run = failed_beside_a_wait()
+
+    assert types(run.want(m.Signal, "go", 7)) == ["signal.received"]
+    begun = run.give(m.Admitted(Stamp(9_000)))
+
+    assert types(begun) == ["execution.begun", "step.scheduled", "signal.taken", "step.scheduled"]
+    assert (list(run.state.in_flight), list(run.state.awaited), run.state.kept) == (["a", "b"], [], ())
+
+
+def test_who_is_cancelled_while_it_waits_again_undoes_what_it_had_done_and_waits_for_no_room():
+    run = failed_beside_a_wait(UndoingScript, unwind=(step("undo"),), undo=())
+
+    cancelled = run.want(m.Cancel)
+
+    assert (run.state.status, sent(cancelled)) == (Status.RUNNING, ["DispatchStep undo"])
+    run.report("undo")
+    assert run.state.status is Status.CANCELLED
+
+
+def test_whoever_is_retried_twice_has_its_own_time_each_time_and_not_that_of_its_pauses_too():
+    run = failed_beside_a_wait()
+    run.give(m.Admitted(Stamp(9_000)))
+    run.now = 9_100
+    run.want(m.Pause)
+    run.now = 9_300
+    run.want(m.Resume)
+    run.report("a", fault=BOOM, attempt=2)
+    run.now = 20_000
+    run.want(m.RetryFailed)
+    run.give(m.Admitted(Stamp(30_000)))
+
+    assert run.state.deadline_ms == 30_500
