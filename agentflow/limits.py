@@ -149,6 +149,9 @@ AGENT_STATE_ANSWERS_MAX = 16  # newest answers a state remembers, so that a repe
 # The database.
 DATABASE_CONNECT_S = 10.0
 DATABASE_ANSWER_S = 30.0  # a statement or a wait for a connection longer than this counts as no answer
+DATABASE_IDLE_S = 5.0  # PostgreSQL only: between two statements of a transaction; then it is ended, and its locks go
+CLOCK_LOOK_S = 10.0  # how often a control plane asks PostgreSQL for the time: one small query
+CLOCK_SLACK_MS = 100  # two clocks that differ by less agree
 DATABASE_PROBE_S = 2.0  # a readiness check should answer while whoever asked still listens
 DATABASE_READERS_MAX = 8  # connections for what callers ask; commits have their own, so a list never delays one
 DATABASE_SYSTEM_READERS_MAX = 4  # PostgreSQL only: connections that read across tenants (recovery, projections)

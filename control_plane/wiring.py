@@ -11,7 +11,7 @@ from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.artifacts.opening import open_artifacts
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
-from agentflow.clock import Clock, SystemClock
+from agentflow.clock import Clock
 from agentflow.contracts.agent_state import StateRef
 from agentflow.contracts.step import ReleaseState
 from agentflow.ids import TenantId, UlidSource
@@ -44,6 +44,7 @@ from control_plane.storage.request_keys import SqlRequestKeys
 from control_plane.storage.retention_schedule import retention_kept
 from control_plane.storage.schedules import SqlSchedules
 from control_plane.storage.sealing import FieldSeal
+from control_plane.storage.shared_clock import shared_clock
 from control_plane.storage.tasks import SqlTasks
 from control_plane.storage.tools import SqlTools
 from control_plane.storage.workflows import SqlWorkflows
@@ -62,13 +63,13 @@ async def _storage(settings: Settings) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
     """Build it leaf to root and set it to work; leaving the block takes it down in reverse."""
-    clock = SystemClock()
-    ids = UlidSource(clock.now_ms)
     async with (
         _storage(settings) as db,
+        shared_clock(db) as clock,
         jetstream(settings.nats_url, name="control-plane", replicas=settings.nats_replicas) as bus,
         AsyncExitStack() as stack,
     ):
+        ids = UlidSource(clock.now_ms)
         ring = settings.key_ring()
         artifacts = await open_artifacts(settings.artifacts_url, ring)
         claims = ClaimCheck(artifacts)
@@ -138,7 +139,7 @@ def _bounds(settings: Settings, room: SqlRoom, at_once: Callable[[TenantId], int
     )
 
 
-def _ownership(settings: Settings, db: Database, bus: JetStreamBus, clock: SystemClock, ids: UlidSource) -> Ownership:
+def _ownership(settings: Settings, db: Database, bus: JetStreamBus, clock: Clock, ids: UlidSource) -> Ownership:
     return Ownership(
         leases=SqlShardLeases(db),
         bus=bus,

@@ -1,7 +1,7 @@
 """An open database that has proved to be durable: connections to read with, and transactions to write in.
 
 Made by the composition root and used by the repositories beside it. There are three ways in: for one tenant
-(`read`, `write`), for the control plane's own work across tenants (`system_read`, `system_write`, `append`), and as
+(`read`, `write`), for the control plane's own work across tenants (`system_…`, `append`), and as
 the owner of the tables (`owning`: migrations only). Under PostgreSQL each has connections of its own with the role
 that fits (see `control_plane.storage.roles`), so no list somebody asks for can delay a commit; under SQLite whoever
 writes waits for their turn.
@@ -28,6 +28,7 @@ from agentflow.ids import TenantId
 from agentflow.limits import (
     DATABASE_ANSWER_S,
     DATABASE_CONNECT_S,
+    DATABASE_IDLE_S,
     DATABASE_PROBE_S,
     DATABASE_READERS_MAX,
     DATABASE_SYSTEM_READERS_MAX,
@@ -124,6 +125,17 @@ class Database:
     async def system_write(self) -> AsyncIterator[AsyncConnection]:
         """One transaction across tenants, for the control plane's own work."""
         async with translated(), self._turn, self._pools.system_writers.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def system_statement(self) -> AsyncIterator[AsyncConnection]:
+        """Each statement is committed by itself, also when we stand still before its answer: it keeps no row locked."""
+        if self.engine == "sqlite":
+            async with self.system_write() as connection:
+                yield connection
+            return
+        at_once = self._pools.system_writers.execution_options(isolation_level="AUTOCOMMIT")
+        async with translated(), at_once.connect() as connection:
             yield connection
 
     @asynccontextmanager
@@ -283,13 +295,17 @@ def _postgres(address: PostgresAddress, owner: Address) -> _Pools:
     )
 
 
+# A process that stands still, or is cut off, in the middle of a transaction must not keep others out for longer.
+_LETS_GO = {"idle_in_transaction_session_timeout": f"{DATABASE_IDLE_S:g}s"}
+
+
 async def _connected(address: PostgresAddress, role: str = "", on_connect: str = "") -> Any:
     # asyncpg reads the address itself, so everything libpq users write (sslmode, several hosts, sockets) works.
     connection = await asyncpg.connect(
         address.dsn,
         timeout=DATABASE_CONNECT_S,
         command_timeout=DATABASE_ANSWER_S,
-        server_settings={"application_name": "agentflow"},
+        server_settings={"application_name": "agentflow"} | (_LETS_GO if role else {}),
     )
     try:
         if on_connect:

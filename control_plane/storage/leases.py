@@ -2,7 +2,8 @@
 
 A row for each shard. Its epoch grows whenever it changes hands, and every append locks the row while it checks that its
 epoch is current (`control_plane.storage.append`): a takeover waits for appends under way, and none passes after it.
-Rows are always locked in the order of shards, so nobody can wait for each other in a circle.
+Rows are always locked in the order of shards, so nobody can wait for each other in a circle; and only for the length of
+one statement, so a holder that stands still, or is cut off, cannot keep its rows from whoever comes after it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from sqlalchemy import TextClause, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentflow.errors import Rejected
-from agentflow.ports import Lease, ShardLost
+from agentflow.ports import Lease
 from control_plane.storage.database import Database, EngineName
 from control_plane.storage.tables import deployment, shard_leases
 
@@ -47,20 +48,6 @@ _RECORDED = select(deployment.c.value).where(deployment.c.name == "shards")
 _RECORD = text("INSERT INTO deployment (name, value) VALUES ('shards', :value) ON CONFLICT (name) DO NOTHING")
 
 _ADD = text("INSERT INTO shard_leases VALUES (:shard, 0, NULL, 0) ON CONFLICT (shard) DO NOTHING")
-
-
-async def fence(connection: AsyncConnection, epochs: Mapping[int, int]) -> None:
-    """Inside any transaction that changes or deletes what belongs to shards: go on only while these leases are ours."""
-    query = (
-        select(shard_leases.c.shard, shard_leases.c.epoch)
-        .where(shard_leases.c.shard.in_(epochs))
-        .order_by(shard_leases.c.shard)
-        .with_for_update(key_share=True)
-    )
-    current = {row.shard: row.epoch for row in await connection.execute(query)}
-    lost = sorted(shard for shard, epoch in epochs.items() if current.get(shard) != epoch)
-    if lost:
-        raise ShardLost(lost)
 
 
 class SqlShardLeases:
@@ -99,7 +86,7 @@ class SqlShardLeases:
         if not shards:
             return {}
         wanted = {"shards": list(shards), "holder": holder, "lease_ms": int(lease_s * 1000), "steal": int(steal)}
-        async with self._database.system_write() as connection:
+        async with self._database.system_statement() as connection:
             await self._add_missing(connection, shards)
             return await _epochs(connection, self._acquire, wanted)
 
@@ -110,14 +97,14 @@ class SqlShardLeases:
             await connection.execute(_ADD, missing)
 
     async def renew(self, holder: str, *, lease_s: float) -> dict[int, int]:
-        async with self._database.system_write() as connection:
+        async with self._database.system_statement() as connection:
             return await _epochs(connection, self._renew, {"holder": holder, "lease_ms": int(lease_s * 1000)})
 
     async def release(self, holder: str, shards: Sequence[int] | None = None) -> None:
         if shards is None:
             shards = [lease.shard for lease in await self.leases() if lease.holder == holder]
         if shards:
-            async with self._database.system_write() as connection:
+            async with self._database.system_statement() as connection:
                 await connection.execute(self._release, {"holder": holder, "shards": list(shards)})
 
     async def leases(self) -> Sequence[Lease]:

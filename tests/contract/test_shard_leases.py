@@ -4,21 +4,31 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import delete, text
+from sqlalchemy import text
 
-from agentflow.execution.events import ExecutionStarted, StepScheduled, WorkflowRef
+from agentflow.execution.events import (
+    Event,
+    ExecutionCompleted,
+    ExecutionStarted,
+    StepScheduled,
+    TaskAnswered,
+    TaskOpened,
+    WorkflowRef,
+)
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkflowId
+from agentflow.limits import DATABASE_IDLE_S
 from agentflow.ports import NewEvents, ShardLost
 from control_plane.storage.database import Database, database
 from control_plane.storage.event_store import SqlEventStore
-from control_plane.storage.leases import ShardsChanged, SqlShardLeases, fence, record_shards
+from control_plane.storage.leases import ShardsChanged, SqlShardLeases, record_shards
 from control_plane.storage.migrate import upgrade
-from control_plane.storage.tables import event_store
+from control_plane.storage.tables import event_store, execution_snapshots, executions, human_tasks
 
 TENANT = TenantId("acme")
 OLD, NEW = "old", "new"
+APPENDING = text("SELECT FROM shard_leases WHERE shard = 0 FOR NO KEY UPDATE")
 
 
 @pytest.fixture
@@ -39,10 +49,14 @@ def started(execution: str, shard: int = 0) -> NewEvents:
     return NewEvents(ExecutionId(execution), TENANT, shard, 0, (event,), evolve(ExecutionState(), event))
 
 
-def continued(before: NewEvents) -> NewEvents:
-    event = StepScheduled(2, StepPath("a"), "a", 1, AgentName("a"), {}, 1_000)
+def following(before: NewEvents, event: Event) -> NewEvents:
     after = evolve(before.state, event)
-    return NewEvents(before.execution, TENANT, before.shard, before.state.version, (event,), after)
+    tasks = tuple(task.path for task in before.state.tasks.values()) if after.ended else ()
+    return NewEvents(before.execution, TENANT, before.shard, before.state.version, (event,), after, tasks)
+
+
+def continued(before: NewEvents) -> NewEvents:
+    return following(before, StepScheduled(2, StepPath("a"), "a", 1, AgentName("a"), {}, 1_000))
 
 
 async def test_a_free_shard_goes_to_who_asks_and_stays_with_them(leases: SqlShardLeases) -> None:
@@ -147,23 +161,33 @@ async def test_events_tell_under_which_epoch_they_were_written(leases: SqlShardL
         assert await connection.scalar(text("SELECT epoch FROM event_store")) == epochs[0] == 2
 
 
-async def test_deletes_are_fenced_too(leases: SqlShardLeases, db: Database) -> None:
-    """A predecessor that cleans up late must not remove what its successor has written."""
+async def test_nothing_that_a_fenced_append_carries_is_written(leases: SqlShardLeases, db: Database) -> None:
+    """Not its events, nor the list, the snapshot, a task that it opens or one that it ends, in whatever company."""
+    store = SqlEventStore(db, snapshot_every=1)
     old = await leases.acquire([0], OLD, lease_s=0)
-    await SqlEventStore(db).append([started("exec_1")], old)
-    new = await leases.acquire([0], NEW, lease_s=60)
+    begun = started("exec_1")
+    asks = following(begun, TaskOpened(2, StepPath("asks"), {}))
+    await store.append([begun, asks], old)
+    await leases.acquire([0], NEW, lease_s=60)
+    before = await everything(db)
 
-    async def clean_up(epochs: dict[int, int]) -> None:
-        async with db.system_write() as connection:
-            await fence(connection, epochs)
-            await connection.execute(delete(event_store))
+    for late in (
+        following(asks, TaskAnswered(3, StepPath("asks"), None)),
+        following(asks, TaskOpened(3, StepPath("more"), {})),
+        following(asks, ExecutionCompleted(3, None)),
+        started("exec_2"),
+    ):
+        with pytest.raises(ShardLost):
+            await store.append([late], old)
+        assert await everything(db) == before
 
-    with pytest.raises(ShardLost):
-        await clean_up(old)
 
-    assert await SqlEventStore(db).load(ExecutionId("exec_1")) is not None
-    await clean_up(new)
-    assert await SqlEventStore(db).load(ExecutionId("exec_1")) is None
+async def everything(db: Database) -> list[list[tuple[object, ...]]]:
+    async with db.system_read() as connection:
+        return [
+            [tuple(row) for row in await connection.execute(table.select())]
+            for table in (event_store, executions, execution_snapshots, human_tasks)
+        ]
 
 
 async def test_a_takeover_waits_for_an_append_under_way_and_then_sees_it(postgres_dsn: str) -> None:
@@ -171,9 +195,9 @@ async def test_a_takeover_waits_for_an_append_under_way_and_then_sees_it(postgre
     async with database(postgres_dsn) as db:
         await upgrade(db)
         leases = SqlShardLeases(db)
-        epochs = await leases.acquire([0], OLD, lease_s=0)
+        await leases.acquire([0], OLD, lease_s=0)
         async with db.system_write() as connection:
-            await fence(connection, epochs)  # an append that has checked its epoch and not yet committed
+            await connection.execute(APPENDING)  # an append that has checked its epoch and not yet committed
             takeover = asyncio.ensure_future(leases.acquire([0], NEW, lease_s=60))
             done, _ = await asyncio.wait([takeover], timeout=0.2)
             assert not done
@@ -187,6 +211,26 @@ async def test_a_takeover_waits_for_an_append_under_way_and_then_sees_it(postgre
         assert await takeover == {0: 2}
         async with db.system_read() as connection:
             assert await connection.scalar(text("SELECT count(*) FROM event_store")) == 1
+
+
+async def test_a_transaction_that_stands_still_is_ended_by_the_server(postgres_dsn: str) -> None:
+    """Whoever holds a lock and is frozen or cut off keeps others waiting for this long, and not until it is back."""
+    async with database(postgres_dsn) as db:
+        await upgrade(db)
+        for way in (db.system_write(), db.system_read(), db.write(TENANT), db.read(TENANT)):
+            async with way as connection:
+                allowed = await connection.scalar(text("SHOW idle_in_transaction_session_timeout"))
+                assert allowed == f"{DATABASE_IDLE_S:g}s"
+
+
+async def test_leases_keep_nothing_locked_once_the_server_has_the_statement(postgres_dsn: str) -> None:
+    async with database(postgres_dsn) as db:
+        await upgrade(db)
+        await SqlShardLeases(db).acquire([0], OLD, lease_s=0)
+        async with db.system_statement() as still:  # sent, answered, and then its sender stands still
+            await still.execute(text("UPDATE shard_leases SET expires_at_ms = 0"))
+            async with asyncio.timeout(5):
+                assert await SqlShardLeases(db).acquire([0], NEW, lease_s=60) == {0: 2}
 
 
 async def test_the_number_of_shards_is_fixed_by_the_first_start(db: Database) -> None:

@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 
 from agentflow.devstack.platform import EmbeddedPlatform, embedded_platform
-from agentflow.ids import ExecutionId, StepPath
+from agentflow.errors import AgentFlowError
+from agentflow.ids import ExecutionId
 from agentflow.sdk.client import Client
-from agentflow.sdk.models import ExecutionEvent
-from tests.invariants.history import Effect
+from agentflow.sdk.models import ExecutionEvent, StartedExecution
+from tests.faults.evidence import Evidence, assert_nothing_left
+from tests.invariants.history import Asked
 from tests.invariants.leftovers import Host
-from tests.invariants.rules import assert_holds
-from tests.invariants.stored import stored_history
 
 AGENTS = """
 import asyncio
@@ -63,15 +63,31 @@ spec:
 """
 
 
+class NotingClient(Client):
+    """Keeps what it was answered: a start that was accepted must never be lost, and no answer is no refusal."""
+
+    evidence: Evidence
+
+    async def execute(self, ref: str, input: Any, **options: Any) -> StartedExecution:
+        key, body = options.get("key"), {"workflow": ref, "input": input}
+        try:
+            started = await super().execute(ref, input, **options)
+        except (AgentFlowError, OSError):
+            self.evidence.asked.append(Asked("start", "unknown", key=key, body=body))
+            raise
+        self.evidence.asked.append(Asked("start", "accepted", ExecutionId(started.execution_id), key=key, body=body))
+        return started
+
+
 @dataclass(frozen=True)
 class World:
     folder: Path
     platform: EmbeddedPlatform
     client: Client
+    evidence: Evidence
 
     def all_runs(self) -> list[list[str]]:
-        log = self.folder / "ran.log"
-        return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+        return self.evidence.runs()
 
     def runs(self, execution: str) -> Counter[str]:
         """How often each agent really ran for an execution."""
@@ -80,18 +96,10 @@ class World:
     def let_go(self) -> None:
         (self.folder / "go").touch()
 
-    async def check(self, dsn: str) -> None:
-        """Whatever the test did: the invariants of the failure model hold."""
-        effects = tuple(
-            Effect(ExecutionId(execution), StepPath(key.split("/", 2)[2]), int(attempt), key)
-            for execution, _, attempt, key, *_ in self.all_runs()
-        )
-        stored = await stored_history(dsn)
-        assert_holds(msgspec.structs.replace(stored, effects=effects, all_end=False))
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[World]]:
+    """Whatever a test does to it: in the end everything has ended, and the invariants of the failure model hold."""
     (tmp_path / "breakable.py").write_text(AGENTS)
     (tmp_path / "agents.yaml").write_text(AGENTS_FILE)
 
@@ -103,13 +111,14 @@ def world(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[World]]:
             embedded_platform(
                 tmp_path / "home", agents_file=tmp_path / "agents.yaml", extra_env=quick_recovery
             ) as platform,
-            Client(platform.api_url, api_key=platform.api_key) as client,
+            NotingClient(platform.api_url, api_key=platform.api_key) as client,
         ):
+            dsn = environment.get("AF_DB_DSN", f"sqlite:///{tmp_path}/home/agentflow.db")
+            client.evidence = Evidence(dsn, platform.nats_url, tmp_path / "ran.log")
             await client.push_workflow(WORKFLOW)
-            here = World(tmp_path, platform, client)
-            yield here
-            await here.check(environment.get("AF_DB_DSN", f"sqlite:///{tmp_path}/home/agentflow.db"))
-        assert host.left_behind() == ()
+            yield World(tmp_path, platform, client, client.evidence)
+            await client.evidence.judged(within_s=30)
+        assert_nothing_left(host.left_behind())
 
     return started
 

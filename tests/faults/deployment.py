@@ -4,7 +4,6 @@ What its agents do is written to a file as it happens; what its clients were tol
 any more, `check` holds both and the database against the invariants.
 """
 
-import asyncio
 import os
 import re
 import signal
@@ -12,23 +11,20 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from agentflow.devstack.nats import NatsServer
 from agentflow.devstack.process import ChildProcess
 from agentflow.errors import AgentFlowError
-from agentflow.ids import ExecutionId, StepPath
+from agentflow.ids import ExecutionId
 from agentflow.sdk.client import Client
 from agentflow.settings import inherited_environment
 from agentflow.testing import eventually
-from tests.invariants.history import Asked, Effect, History
+from tests.faults.evidence import Evidence, assert_nothing_left
+from tests.invariants.history import Asked, History
 from tests.invariants.leftovers import Host
-from tests.invariants.rules import Story, assert_holds
-from tests.invariants.stored import stored_history
 
 LEASE_S = 2.0
 
@@ -36,7 +32,6 @@ _PLANE_READY = re.compile(r'^(?=.*"event":\s*"control_plane\.ready").*"http":\s*
 _WORKER_READY = re.compile(r'"event":\s*"worker\.ready"')
 
 AGENTS = """
-import asyncio
 import os
 from pathlib import Path
 
@@ -107,8 +102,7 @@ class Deployment:
     dsn: str
     nats: NatsServer
     stack: AsyncExitStack
-    asked: list[Asked] = field(default_factory=list)
-    bus_forgot: bool = False
+    evidence: Evidence
 
     async def plane(self, *, dsn: str = "", nats_url: str = "", module: str = "control_plane", **env: str) -> Plane:
         process = await self._start(module, _PLANE_READY, nats_url, AF_DB_DSN=dsn or self.dsn, **env)
@@ -162,43 +156,20 @@ class Deployment:
         try:
             started = await plane.client.execute(workflow, input or {}, key=key)
         except (AgentFlowError, OSError):
-            self.asked.append(Asked("start", "unknown", key=key, body=body))
+            self.evidence.asked.append(Asked("start", "unknown", key=key, body=body))
             return None
-        self.asked.append(Asked("start", "accepted", ExecutionId(started.execution_id), key=key, body=body))
+        self.evidence.asked.append(Asked("start", "accepted", ExecutionId(started.execution_id), key=key, body=body))
         return started.execution_id
 
-    def runs(self) -> list[list[str]]:
-        log = self.folder / "ran.log"
-        return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
-
     def ran(self, agent: str) -> int:
-        return Counter(run[1] for run in self.runs())[agent]
+        return Counter(run[1] for run in self.evidence.runs())[agent]
 
     def let_go(self) -> None:
         (self.folder / "go").touch()
 
-    async def history(self) -> History:
-        effects = tuple(
-            Effect(ExecutionId(execution), StepPath(key.split("/", 2)[2]), int(attempt), key)
-            for execution, _, attempt, key in self.runs()
-        )
-        return msgspec.structs.replace(
-            await stored_history(self.dsn), asked=tuple(self.asked), effects=effects, bus_forgot=self.bus_forgot
-        )
-
     async def check(self, *, within_s: float = 40) -> History:
         """Nothing is broken any more: everything ends, and the invariants hold."""
-        history = await self.history()
-
-        async def all_ended() -> bool:
-            nonlocal history
-            await asyncio.sleep(0.2)
-            history = await self.history()
-            return all(state.ended for state in Story(history).states.values())
-
-        await eventually(all_ended, within_s=within_s)
-        assert_holds(history)
-        return history
+        return await self.evidence.judged(within_s=within_s)
 
 
 async def _stop(process: ChildProcess) -> None:
@@ -215,5 +186,5 @@ async def deployed(folder: Path, dsn: str, nats: NatsServer) -> AsyncIterator[De
     (here / "agents.yaml").write_text(AGENTS_FILE)
     host = Host(here)
     async with AsyncExitStack() as stack:
-        yield Deployment(here, dsn, nats, stack)
-    assert host.left_behind() == ()
+        yield Deployment(here, dsn, nats, stack, Evidence(dsn, nats.url, here / "ran.log"))
+    assert_nothing_left(host.left_behind())

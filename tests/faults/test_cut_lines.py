@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack
 import pytest
 
 from agentflow.bus.nats_jetstream import jetstream
+from agentflow.clock import SystemClock
 from agentflow.devstack.postgres import postgres_server
 from agentflow.testing import eventually
 from tests.faults.deployment import LEASE_S, deployed
 from tests.faults.proxy import proxied
 
-DAY_MS = 24 * 3600 * 1000
 CROWDS, EACH = 10, 55
 CONNECTIONS = 200  # of a worker's kind, from one process: each subscribes, reconnects and mends as a worker does
 
@@ -27,7 +27,7 @@ async def test_a_bus_wiped_while_steps_wait_and_run_loses_none(nats, postgres_ds
             assert await here.start(plane, "crowd", {"items": list(range(EACH))}, key=f"k{number}")
         await eventually(lambda: here.ran("patient") >= 50, within_s=30)
 
-        here.bus_forgot = True
+        here.evidence.bus_forgot = True
         await nats.restart(wipe=True)
         here.let_go()
 
@@ -117,23 +117,28 @@ async def test_a_database_that_restarts_while_a_dead_owners_executions_are_taken
         await here.check(within_s=60)
 
 
-@pytest.mark.parametrize("wrong_ms", [DAY_MS, -DAY_MS], ids=["a day ahead", "a day behind"])
-async def test_a_plane_whose_clock_is_wrong_neither_steals_nor_loses_and_its_timers_fire_once(
-    nats, postgres_dsn, tmp_path, wrong_ms
+async def test_planes_whose_clocks_are_wrong_share_the_databases_time_and_their_timers_fire_once(
+    nats, postgres_dsn, tmp_path
 ):
-    """F-13: leases are by the database's clock, naps by the clock that set them."""
+    """F-13: one a day ahead, one thrown back a day and one whose clock stops, both while executions nap."""
     async with deployed(tmp_path, postgres_dsn, nats) as here:
+        begun_ms = SystemClock().now_ms()
         await here.worker()
-        right = await here.plane()
-        wrong = await here.plane(module="tests.faults.wrong_clock", WRONG_BY_MS=str(wrong_ms))
-        await eventually(lambda: (right.shards, wrong.shards) == (8, 8), within_s=20)
-        here.let_go()
-        for plane in (right, wrong):
+        planes = [await here.plane()]
+        planes += [await here.plane(module="tests.faults.wrong_clock", WRONG=how) for how in ("+24h", "-24h", "frozen")]
+        await eventually(lambda: [plane.shards for plane in planes] == [4, 4, 4, 4], within_s=20)
+        for plane in planes:
             for number in range(3):
                 assert await here.start(plane, "nap", key=f"{plane.process.pid}/{number}")
+        for plane in planes[2:]:
+            os.kill(plane.process.pid, signal.SIGUSR1)
+        for plane in planes:
+            assert await here.start(plane, "nap", key=f"{plane.process.pid}/later")
 
-        await here.check()
-        assert (right.shards, wrong.shards) == (8, 8), "nobody's lease ran out"
+        history = await here.check(within_s=20)
+        assert [plane.shards for plane in planes] == [4, 4, 4, 4], "nobody's lease ran out"
+        times = [recorded.event.at_ms for recorded in history.events]
+        assert begun_ms <= min(times) <= max(times) <= SystemClock().now_ms(), "they agree on the time"
 
 
 async def test_a_crowd_that_reconnects_at_once_finds_its_bus_and_work_goes_on(nats, postgres_dsn, tmp_path):

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentflow.ids import ExecutionId, StepPath
 from agentflow.testing import eventually
+from tests.invariants.history import Effect
 
 TOOLS = """
 import http.client
@@ -32,7 +34,7 @@ def _asked(method, path, headers):
 
 
 def pay(input, context):
-    return _asked("POST", "/pay", {"Idempotency-Key": context.effect_key})
+    return _asked("POST", "/pay", {"Idempotency-Key": context.effect_key, "Attempt": str(context.attempt)})
 
 
 def paid(asked):
@@ -71,12 +73,17 @@ class Bank:
 
     def __init__(self) -> None:
         self.payments: Counter[str] = Counter()
+        self.effects: list[Effect] = []
         self.may_answer = threading.Event()
         bank = self
 
         class Counters(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                bank.payments[self.headers["Idempotency-Key"]] += 1
+                key = self.headers["Idempotency-Key"]
+                bank.payments[key] += 1
+                _, execution, path = key.split("/", 2)
+                attempt = int(self.headers["Attempt"])
+                bank.effects.append(Effect(ExecutionId(execution), StepPath(path), attempt, key, at_most_once=True))
                 bank.may_answer.wait(60)
                 self._answer({"receipt": 1})
 
@@ -118,6 +125,7 @@ def paying_world(world, bank: Bank, tmp_path):
 
 async def paid_for(here, bank: Bank, tool: str) -> str:
     """An execution whose payment is booked and whose worker was killed before it heard so."""
+    here.evidence.effects = bank.effects
     await here.client.push_workflow(paying(tool))
     execution = (await here.client.execute("paying", {})).execution_id
     await eventually(lambda: bank.payments.total() == 1, within_s=30)
@@ -172,6 +180,7 @@ async def test_a_tool_that_can_look_finds_its_payment_and_nobody_is_asked(paying
 async def test_a_payment_nobody_disturbs_is_claimed_and_made(paying_world, bank):
     async with paying_world() as here:
         bank.may_answer.set()
+        here.evidence.effects = bank.effects
         await here.client.push_workflow(paying("pay"))
 
         ended = await here.client.execute("paying", {}, wait=True)

@@ -98,7 +98,7 @@ async def test_every_accepted_execution_survives_a_power_cut(volume: Volume, tmp
             folder = tmp_path / f"life-{life}"
             folder.mkdir()
             here = await stack.enter_async_context(deployed(folder, server._dsn(server._port, database), nats))
-            here.asked, here.bus_forgot = asked, True
+            here.evidence.asked, here.evidence.bus_forgot = asked, True
             if life:
                 (here.folder / "admin.key").write_text(admin)
             plane = await here.plane()
@@ -111,7 +111,7 @@ async def test_every_accepted_execution_survives_a_power_cut(volume: Volume, tmp
                 break
             os.sync()  # a cluster is made without waiting for the disk; what is tested begins here
             starting = asyncio.gather(*(here.start(plane, "nap", key=f"{life}/{number}") for number in range(60)))
-            await eventually(partial(_has_more, here.asked, len(asked) + 5), within_s=20)
+            await eventually(partial(_has_more, asked, len(asked) + 5), within_s=20)
             volume.lose_power()
             for process in (server.process, nats.process, plane.process):
                 process.kill()

@@ -53,6 +53,14 @@ class Held(msgspec.Struct, frozen=True):
     left_s: float
 
 
+class Reign(msgspec.Struct, frozen=True):
+    """When everything up to a position was written, a shard's epoch was this one: what follows is not older."""
+
+    shard: int
+    epoch: int
+    position: int
+
+
 Kind = Literal["start", "signal", "cancel", "terminate", "vars", "answer", "pause", "resume", "retry"]
 
 
@@ -84,6 +92,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     listed: tuple[Listed, ...] = ()
     snapshots: tuple[Kept, ...] = ()
     leases: tuple[Held, ...] | None = None
+    reigns: tuple[Reign, ...] = ()
     asked: tuple[Asked, ...] = ()
     effects: tuple[Effect, ...] | None = None
     sent: frozenset[tuple[ExecutionId, StepPath, int]] | None = None  # attempts that the bus was given

@@ -295,6 +295,10 @@ def epochs_of_a_shard_never_go_back(story: Story) -> Iterator[str]:
         for earlier, later in pairwise(written):
             if later.epoch < earlier.epoch:
                 yield f"shard {shard}: {later.execution} was written under epoch {later.epoch} after {earlier.epoch}"
+    for reign in story.history.reigns:
+        for late in by_shard[reign.shard]:
+            if late.position > reign.position and late.epoch < reign.epoch:
+                yield f"shard {reign.shard}: {late.execution} was written under epoch {late.epoch} during {reign.epoch}"
     for lease in story.history.leases or ():
         newest = max((one.epoch for one in by_shard[lease.shard]), default=0)
         if newest > lease.epoch:

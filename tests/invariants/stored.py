@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from sqlalchemy import Text, cast, select
+from sqlalchemy import Text, cast, func, select
 
 from agentflow.clock import SystemClock
 from agentflow.execution.events import decode
@@ -12,7 +12,7 @@ from control_plane.storage.database import database
 from control_plane.storage.leases import SqlShardLeases
 from control_plane.storage.state_snapshots import FORMAT, unpacked
 from control_plane.storage.tables import deployment, event_store, execution_snapshots, executions
-from tests.invariants.history import Held, History, Kept, Listed, Recorded
+from tests.invariants.history import Held, History, Kept, Listed, Recorded, Reign
 
 _EVENTS = select(event_store, cast(event_store.c.event_data, Text).label("data")).order_by(event_store.c.position)
 _SHARDS = select(deployment.c.value).where(deployment.c.name == "shards")
@@ -56,3 +56,13 @@ async def stored_history(dsn: str) -> History:
         snapshots=tuple(Kept(ExecutionId(row.execution_id), row.version, unpacked(row.state)) for row in kept),
         leases=tuple(Held(one.shard, one.epoch, one.holder, one.left_s) for one in held),
     )
+
+
+async def reigns_now(dsn: str) -> tuple[Reign, ...]:
+    """Who may write from now on. An append keeps its leases locked until it is committed, so none is under way here
+    that an epoch read before it would not allow."""
+    async with database(dsn) as db:
+        held = await SqlShardLeases(db).leases()
+        async with db.system_read() as connection:
+            written = int(await connection.scalar(select(func.max(event_store.c.position))) or 0)
+    return tuple(Reign(one.shard, one.epoch, written) for one in held)

@@ -13,7 +13,7 @@ from agentflow.execution import events as happened
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState, Status
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
-from tests.invariants.history import Asked, Effect, Held, History, Kept, Listed, Recorded
+from tests.invariants.history import Asked, Effect, Held, History, Kept, Listed, Recorded, Reign
 from tests.invariants.leftovers import Host
 from tests.invariants.rules import INVARIANTS, assert_holds, violations
 
@@ -67,7 +67,7 @@ CANCELLED: tuple[happened.Event, ...] = (
 def history(*events: happened.Event, **changes: Any) -> History:
     """A history of one execution that keeps every invariant, unless its events or a change do not."""
     recorded = [Recorded(at, TENANT, ONE, 3, at, 1, event) for at, event in enumerate(events, 1)]
-    made = History(at_ms=1_000, events=tuple(recorded), leases=(Held(3, 1, "srv_1", 5.0),))
+    made = History(at_ms=1_000, events=tuple(recorded), leases=(Held(3, 2, "srv_1", 5.0),))
     return msgspec.structs.replace(made, **changes)
 
 
@@ -109,6 +109,7 @@ def whole() -> History:
         ),
         effects=(effect("a", 1), effect("a", 2), effect("b", 1)),
         sent=sent(("a", 1), ("a", 2), ("b", 1)),
+        reigns=(Reign(3, 1, 4), Reign(3, 2, len(STORY))),
         healed_at_ms=100,
         ends_within_ms=100,
     )
@@ -168,6 +169,7 @@ BROKEN: list[tuple[str, str, History]] = [
     ("I13", "timed out early", history(*STORY[:2], timed_out("a", 20), all_end=False)),
     ("I13", "its next moment was", history(*STORY[:6], at_ms=160 + 10_001, all_end=False)),
     ("I14", "under epoch 1 after 2", changed(4, epoch=2)(whole())),
+    ("I14", "under epoch 1 during 2", also(leases=(), reigns=(Reign(3, 2, 9),))),
     ("I14", "leased under epoch 0", also(leases=(Held(3, 0, "srv_1", 5.0),))),
     ("I15", "was never sent, for", history(*STORY[:2], at_ms=10_011, all_end=False, sent=sent())),
     ("I15", "has a result and was never sent", also(sent=sent(("a", 1), ("a", 2)))),

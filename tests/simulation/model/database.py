@@ -139,6 +139,8 @@ class SimulatedDatabase:
         if fate == "unanswered":
             raise StorageUnavailable("the answer was lost")
 
+    system_statement = system_write  # a transaction is one step here
+
     @asynccontextmanager
     async def read(self, tenant: TenantId) -> AsyncIterator[Any]:
         async with self.system_read() as connection:
