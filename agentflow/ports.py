@@ -71,6 +71,11 @@ class Delivery(Protocol):
     def message(self) -> Message: ...
 
     @property
+    def pool(self) -> str:
+        """The last part of its subject: of what workers say, their pool."""
+        ...
+
+    @property
     def deliveries(self) -> int:
         """How often this message was handed out, this time included."""
         ...
@@ -137,6 +142,10 @@ class MessageBus(Protocol):
 
     async def listen(self, subject: str, handler: Callable[[bytes], None]) -> Subscription: ...
 
+    async def listen_pools(self, subject: str, handler: Callable[[str, bytes], None]) -> Subscription:
+        """What every pool says there, and which it was: the bus lets nobody speak for another."""
+        ...
+
     async def request(self, subject: str, payload: bytes, *, within_s: float) -> bytes:
         """Ask whoever answers this subject now. Nothing is stored: without an answer nobody knows what became of it.
 
@@ -151,6 +160,12 @@ class MessageBus(Protocol):
 
         A handler that raises leaves its request unanswered.
         """
+        ...
+
+    async def answer_pools(
+        self, subject: str, handler: Callable[[str, bytes], Awaitable[bytes]], *, group: str = ""
+    ) -> Subscription:
+        """The same for what every pool asks there."""
         ...
 
 

@@ -15,8 +15,10 @@ from urllib.parse import parse_qs, quote, urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from agentflow.contracts.pools import ANY, SHARED
 from agentflow.encryption.keyring import InvalidKeys, KeyRing, parse_keys
 from agentflow.errors import Invalid, Problem
+from agentflow.ids import DEFAULT_TENANT
 from agentflow.limits import (
     ACK_WAIT_S,
     DISPATCH_WINDOW,
@@ -183,6 +185,23 @@ def _keys_file(path: Path) -> Path:
     return path
 
 
+_TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}|\*", re.ASCII)
+_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}|\*", re.ASCII)
+
+
+def _worker_tenant(tenant: str) -> str:
+    if not _TENANT.fullmatch(tenant):
+        _refuse("must be a tenant's id, or `*`", "For example acme; `af tenants list` shows them.")
+    return tenant
+
+
+def _agent_names(names: str) -> str:
+    for name in filter(None, names.split(",")):
+        if not _AGENT.fullmatch(name.strip()):
+            _refuse(f"`{name}` is not an agent's name", "For example classifier,tools; or `*` for all.")
+    return names
+
+
 def _networks(ranges: str) -> str:
     for text in filter(None, ranges.split(",")):
         try:
@@ -215,6 +234,11 @@ def _default_dsn(given: dict[str, Any]) -> str:
 
 def _default_artifacts(given: dict[str, Any]) -> str:
     return f"file://{quote(str((given['home'] / 'artifacts').absolute()))}"
+
+
+def _default_worker_tenant(given: dict[str, Any]) -> str:
+    """Where all agents are shared, so is every worker that says nothing else."""
+    return ANY if given["shared_agents"].strip() == ANY else DEFAULT_TENANT
 
 
 def _default_spool(given: dict[str, Any]) -> Path:
@@ -394,6 +418,12 @@ class Settings(BaseModel):
     worker_lost_s: Seconds = WORKER_LOST_AFTER_S
     """A worker that is silent for this long is counted as lost, and its steps are given to others."""
 
+    shared_agents: Annotated[str, AfterValidator(_agent_names)] = ""
+    """Agents, by commas, whose steps go to the shared workers whatever the tenant; `*` for all. The same everywhere."""
+
+    worker_tenant: Annotated[str, AfterValidator(_worker_tenant)] = Field(default_factory=_default_worker_tenant)
+    """The tenant whose steps a worker takes, and whose agents it hosts; `*` for a worker that tenants share."""
+
     spool_dir: Path = Field(default_factory=_default_spool)
     """Where a worker keeps results while the bus is away; by default `spool` in `home`."""
 
@@ -406,6 +436,12 @@ class Settings(BaseModel):
     def serves_beyond(self) -> bool:
         """Whether REST is reached under other names than this machine's own."""
         return not _is_loopback(self.http_listen)
+
+    def shared_agent_names(self) -> frozenset[str]:
+        return frozenset(filter(None, (name.strip() for name in self.shared_agents.split(","))))
+
+    def worker_pool(self) -> str:
+        return SHARED if self.worker_tenant == ANY else self.worker_tenant
 
     def key_ring(self) -> KeyRing | None:
         """The keys, from wherever they are given; None where nothing is to be encrypted."""
@@ -433,6 +469,12 @@ def load_settings(*, environ: Mapping[str, str] | None = None, file: Path | None
     gathered.add_file(file, variables.get(_FILE_VARIABLE, ""))
     gathered.add_variables(variables)
     return gathered.checked()
+
+
+def pool_of_worker(environ: Mapping[str, str]) -> str:
+    """The pool of a worker that is started with these variables."""
+    told = {name: environ[name] for name in ("AF_SHARED_AGENTS", "AF_WORKER_TENANT") if name in environ}
+    return load_settings(environ={**told, _FILE_VARIABLE: os.devnull}).worker_pool()
 
 
 def inherited_environment() -> dict[str, str]:

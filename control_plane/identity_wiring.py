@@ -1,12 +1,12 @@
 """The part of the composition root that puts identity together: stores, keys, and how replicas tell each other."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus
 from agentflow.clock import Clock
-from agentflow.ids import UlidSource
+from agentflow.ids import TenantId, UlidSource
 from agentflow.ports import ArtifactStore, BusUnavailable
 from agentflow.settings import Settings, per_second
 from control_plane.identity.authentication import Authenticator
@@ -31,8 +31,16 @@ from control_plane.storage.tenants import SqlTenants
 
 @asynccontextmanager
 async def open_identity(
-    settings: Settings, db: Database, artifacts: ArtifactStore, bus: JetStreamBus, clock: Clock, ids: UlidSource
+    settings: Settings,
+    db: Database,
+    artifacts: ArtifactStore,
+    bus: JetStreamBus,
+    clock: Clock,
+    ids: UlidSource,
+    *,
+    hosted: Callable[[TenantId], frozenset[str]],
 ) -> AsyncIterator[Identity]:
+    """`hosted`: which agents a tenant's own workers have."""
     people = SqlPeople(db, clock)
     await bootstrap(people, clock, settings.bootstrap_file)
     ring = settings.key_ring() or local_ring(settings.home / "identity.key")
@@ -66,7 +74,7 @@ async def open_identity(
             ),
             signing_keys=keys,
             directory=Directory(store=SqlDirectory(db), passwords=passwords, clock=clock, ids=ids, changed=changed),
-            tenants=Tenants(store=SqlTenants(db, artifacts), clock=clock, ids=ids, changed=changed),
+            tenants=Tenants(store=SqlTenants(db, artifacts), clock=clock, ids=ids, changed=changed, hosted=hosted),
             rates=await _rates(settings, clock, stack),
             tell_others=tell_others,
         )

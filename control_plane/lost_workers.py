@@ -30,9 +30,9 @@ _LOOKS_MAX = 30
 class Attempts(Protocol):
     """What is asked of the orchestrator."""
 
-    def steps_lost(self, worker: WorkerId, steps: Sequence[HeldStep], silent_s: float) -> None: ...
+    def steps_lost(self, worker: WorkerId, pool: str, steps: Sequence[HeldStep], silent_s: float) -> None: ...
 
-    def waiting_for(self, agents: Collection[str], *, since_before_ms: int) -> list[HeldStep]: ...
+    def waiting_for(self, pool: str, agents: Collection[str], *, since_before_ms: int) -> list[HeldStep]: ...
 
 
 class Bus(MessageBus, Protocol):
@@ -46,7 +46,7 @@ async def care_for_lost_workers(agents: LiveAgents, attempts: Attempts, bus: Bus
     searches: set[asyncio.Task[None]] = set()
 
     def lost(worker: LostWorker) -> None:
-        attempts.steps_lost(worker.worker, worker.steps, worker.silent_s)
+        attempts.steps_lost(worker.worker, worker.pool, worker.steps, worker.silent_s)
         search = asyncio.create_task(_find_unsaid(worker, agents, attempts, bus, clock))
         searches.add(search)
         search.add_done_callback(searches.discard)
@@ -66,20 +66,20 @@ async def _find_unsaid(worker: LostWorker, agents: LiveAgents, attempts: Attempt
     suspect_until_ms = clock.now_ms() + round(limits.PULL_EXPIRES_S * 1000)
     for _ in range(_LOOKS_MAX):
         before_ms = min(clock.now_ms(), suspect_until_ms)
-        delivered = {name for name in names if await _is_all_delivered(bus, AgentName(name))}
+        delivered = {name for name in names if await _is_all_delivered(bus, worker.pool, AgentName(name))}
         await clock.sleep(_HEARD_S)
-        waiting = attempts.waiting_for(delivered, since_before_ms=before_ms)
+        waiting = attempts.waiting_for(worker.pool, delivered, since_before_ms=before_ms)
         unsaid = [step for step in waiting if not agents.holds(step)]
         if unsaid:
             _log.warning("steps.unsaid", worker=worker.worker, steps=len(unsaid))
-            attempts.steps_lost(worker.worker, unsaid, worker.silent_s + _HEARD_S)
+            attempts.steps_lost(worker.worker, worker.pool, unsaid, worker.silent_s + _HEARD_S)
         elif before_ms == suspect_until_ms and delivered == names:
             return
 
 
-async def _is_all_delivered(bus: Bus, agent: AgentName) -> bool:
+async def _is_all_delivered(bus: Bus, pool: str, agent: AgentName) -> bool:
     try:
-        mailbox = subjects.agent_mailbox(agent, concurrency=limits.AGENT_CONCURRENCY_DEFAULT)
+        mailbox = subjects.agent_mailbox(pool, agent, concurrency=limits.AGENT_CONCURRENCY_DEFAULT)
         return (await bus.backlog(mailbox)).waiting == 0
     except Unavailable:
         return False

@@ -13,6 +13,7 @@ from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
 from agentflow.clock import Clock
 from agentflow.contracts.agent_state import StateRef
+from agentflow.contracts.pools import Pools
 from agentflow.contracts.step import ReleaseState
 from agentflow.ids import TenantId, UlidSource
 from agentflow.settings import Settings, allowed_environment
@@ -77,9 +78,12 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         tools = ToolRegistry(SqlTools(db), clock=clock)
         registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock, tools=tools)
         await answer_definitions(bus, tools)
-        agents = await _agents(settings, db, bus, clock)
+        pools = Pools(settings.shared_agent_names())
+        agents = await _agents(settings, db, bus, clock, pools)
 
-        identity = await stack.enter_async_context(open_identity(settings, db, artifacts, bus, clock, ids))
+        identity = await stack.enter_async_context(
+            open_identity(settings, db, artifacts, bus, clock, ids, hosted=agents.own)
+        )
 
         async def parts_ready() -> dict[str, bool]:
             return {"database": await db.answers(), "bus": bus.connected}
@@ -98,13 +102,14 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             environment=allowed_environment(settings),
             claims=claims,
             bounds=_bounds(settings, SqlRoom(db, clock), identity.tenants.at_once),
+            pools=pools,
         )
         schedules = SqlSchedules(db)
         plane = ControlPlane(
             identity=identity,
             registry=registry,
             tools=tools,
-            ask_worker=tests_on(bus),
+            ask_worker=tests_on(bus, pools),
             orchestrator=orchestrator,
             executions=SqlExecutions(db, seal=FieldSeal(ring)),
             events=store,
@@ -151,15 +156,15 @@ def _ownership(settings: Settings, db: Database, bus: JetStreamBus, clock: Clock
     )
 
 
-async def _agents(settings: Settings, db: Database, bus: JetStreamBus, clock: Clock) -> LiveAgents:
+async def _agents(settings: Settings, db: Database, bus: JetStreamBus, clock: Clock, pools: Pools) -> LiveAgents:
     """Who is there by their heartbeats, and what those of them remember that remember anything."""
-    agents = LiveAgents(clock, lost_after_s=settings.worker_lost_s)
-    await bus.listen(subjects.HEARTBEATS, agents.heard)
+    agents = LiveAgents(clock, lost_after_s=settings.worker_lost_s, pools=pools)
+    await bus.listen_pools(subjects.HEARTBEATS, agents.heard)
     states = AgentStates(SqlAgentStates(db), clock=clock, is_lost=agents.is_lost, ask_release=partial(ask_release, bus))
-    await bus.answer(subjects.AGENT_STATES, states.answer, group="control-planes")
+    await bus.answer_pools(subjects.AGENT_STATES, states.answer, group="control-planes")
     return agents
 
 
-async def ask_release(bus: JetStreamBus, ref: StateRef) -> None:
+async def ask_release(bus: JetStreamBus, pool: str, ref: StateRef) -> None:
     order = ReleaseState(ref.tenant, ref.agent, ref.instance)
-    await bus.broadcast(subjects.WORKER_CONTROL, msgspec.json.encode(order))
+    await bus.broadcast(subjects.of_pool(subjects.WORKER_CONTROL, pool), msgspec.json.encode(order))

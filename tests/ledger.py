@@ -29,19 +29,24 @@ class Ledger:
         self.lost: set[str] = set()
         self._worker = worker
         self._states = AgentStates(
-            self.memory, clock=SystemClock(), is_lost=self.lost.__contains__, ask_release=self._ask_release
+            self.memory,
+            clock=SystemClock(),
+            is_lost=lambda _, worker: worker in self.lost,
+            ask_release=self._ask_release,
         )
 
     async def claim(self, ref: StateRef, *, within_s: float) -> StateClaimed:
-        answer = await self._states._answer(ClaimState(ref, self._worker))
+        answer = await self._states._answer("default", ClaimState(ref, self._worker))
         assert isinstance(answer, StateClaimed), answer
         return answer
 
     async def save(self, ref, version, data, checkpoint_type, *, release, within_s) -> int:
-        answer = await self._states._answer(SaveState(ref, self._worker, version, data, checkpoint_type, release))
+        answer = await self._states._answer(
+            "default", SaveState(ref, self._worker, version, data, checkpoint_type, release)
+        )
         if isinstance(answer, StateFenced):
             raise Fenced
         return answer.version
 
-    async def _ask_release(self, ref: StateRef) -> None:
+    async def _ask_release(self, pool: str, ref: StateRef) -> None:
         """Nobody is there to be asked."""

@@ -21,7 +21,10 @@ log = structlog.get_logger(__name__)
 class Heart:
     """Beats for one worker until it is cancelled; `say_goodbye` tells that nothing is lost with it."""
 
-    def __init__(self, *, bus: MessageBus, clock: Clock, worker: WorkerId, mailboxes: Sequence[Mailbox]) -> None:
+    def __init__(
+        self, *, bus: MessageBus, clock: Clock, worker: WorkerId, pool: str, mailboxes: Sequence[Mailbox]
+    ) -> None:
+        self._subject = subjects.of_pool(subjects.HEARTBEATS, pool)
         self._bus = bus
         self._clock = clock
         self._worker = worker
@@ -60,6 +63,6 @@ class Heart:
             leaving=leaving,
         )
         try:
-            await self._bus.broadcast(subjects.HEARTBEATS, msgspec.json.encode(heartbeat))
+            await self._bus.broadcast(self._subject, msgspec.json.encode(heartbeat))
         except BusUnavailable as error:
             log.debug("heartbeat.skipped", reason=error.message)

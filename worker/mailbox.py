@@ -70,6 +70,7 @@ class Mailbox:
         name: AgentName,
         agent: Agent,
         *,
+        pool: str,
         concurrency: int,
         ack_wait_s: float,
         bus: MessageBus,
@@ -81,6 +82,7 @@ class Mailbox:
         values: LargeValues | None = None,
     ) -> None:
         self.name = name
+        self._pool = pool
         self._reporter = reporter
         self._spool_first = spool_first
         self._agent = agent
@@ -127,7 +129,9 @@ class Mailbox:
                 await self._agent.start()
             except Exception:
                 log.exception("agent.not_started", agent=self.name)  # its steps will say so too
-        consumer = subjects.agent_mailbox(self.name, concurrency=self._concurrency, ack_wait_s=self._ack_wait_s)
+        consumer = subjects.agent_mailbox(
+            self._pool, self.name, concurrency=self._concurrency, ack_wait_s=self._ack_wait_s
+        )
         self._signs = asyncio.create_task(self._give_signs(), name=f"signs of {self.name}")
         self._subscription = await self._bus.subscribe(consumer, self._delivered)
 
@@ -259,7 +263,7 @@ class Mailbox:
             agent=self.name,
             worker=self._worker,
         )
-        subject = subjects.workflow_in(request.workflow, request.shard)
+        subject = subjects.workflow_in(request.workflow, request.shard, self._pool)
         await self._reporter.send(subject, message, held.dedup_id, spool_first=self._spool_first)
 
     async def _ending(self, held: _Held) -> Ending:

@@ -52,6 +52,7 @@ class Runtime:
         reporter: Reporter,
         clock: Clock,
         worker: WorkerId,
+        pool: str,
         drain_s: float,
         release: Callable[[ReleaseState], None] = lambda _: None,
     ) -> None:
@@ -60,9 +61,10 @@ class Runtime:
         self._reporter = reporter
         self._clock = clock
         self._worker = worker
+        self._pool = pool
         self._drain_s = drain_s
         self._release = release
-        self._heart = Heart(bus=bus, clock=clock, worker=worker, mailboxes=mailboxes)
+        self._heart = Heart(bus=bus, clock=clock, worker=worker, pool=pool, mailboxes=mailboxes)
         self._control = msgspec.json.Decoder[WorkerControl](WorkerControl)
         self.is_taking = False
 
@@ -71,11 +73,12 @@ class Runtime:
         beating = asyncio.create_task(self._heart.beat(lambda: stop.asked), name="heartbeat")
         self._reporter.start()
         try:
-            await self._bus.listen(subjects.WORKER_CONTROL, self._told)
+            await self._bus.listen(subjects.of_pool(subjects.WORKER_CONTROL, self._pool), self._told)
             for mailbox in self._mailboxes:
                 await mailbox.start()
             self.is_taking = True
-            log.info("worker.ready", worker=self._worker, agents=[mailbox.name for mailbox in self._mailboxes])
+            names = [mailbox.name for mailbox in self._mailboxes]
+            log.info("worker.ready", worker=self._worker, pool=self._pool, agents=names)
             await stop.wait()
             await self._drain(stop)
         finally:

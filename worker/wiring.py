@@ -93,8 +93,9 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     clock = SystemClock()
     ids = UlidSource(clock.now_ms)
     worker_id = ids.worker()
-    claims = CallClaims(worker=worker_id, new_id=ids.ulid, clock=clock)
-    desk = StateDesk(clock=clock, worker=worker_id)
+    pool = settings.worker_pool()
+    claims = CallClaims(worker=worker_id, pool=pool, new_id=ids.ulid, clock=clock)
+    desk = StateDesk(clock=clock, worker=worker_id, pool=pool)
     artifacts = await open_artifacts(settings.artifacts_url, settings.key_ring())
     workspaces = Workspaces(settings.home.resolve() / "workspaces", ledger=desk, store=artifacts, clock=clock)
     footing = ToolFooting(settings, ToolRecords(ids=ids, clock=clock, worker=worker_id), workspaces, claims, clock)
@@ -111,6 +112,7 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
             Mailbox(
                 name,
                 host.agent,
+                pool=pool,
                 concurrency=host.concurrency,
                 ack_wait_s=settings.ack_wait_s,
                 bus=bus,
@@ -135,6 +137,7 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
             reporter=reporter,
             clock=clock,
             worker=worker_id,
+            pool=pool,
             drain_s=settings.drain_s,
             release=release,
         )
@@ -157,7 +160,7 @@ class ToolFooting:
         self._records = records
         self._workspaces = workspaces
         self._clock = clock
-        self._definitions = Definitions()
+        self._definitions = Definitions(settings.worker_pool())
         self._claims = claims
         self._agent: ToolsAgent | None = None
 
@@ -192,7 +195,8 @@ class ToolFooting:
             self._records.publish_to(bus)
             self._definitions.ask(bus)
             self._claims.ask(bus)
-            await bus.answer(subjects.TOOL_TESTS, answer_tests(self._agent), group="tools")
+            tests = subjects.of_pool(subjects.TOOL_TESTS, self._settings.worker_pool())
+            await bus.answer(tests, answer_tests(self._agent), group="tools")
 
 
 def own_servers(settings: Settings) -> list[tuple[str, int]]:

@@ -164,9 +164,15 @@ class JetStreamBus:
         self._send(wire.publication(subject, payload))
 
     async def listen(self, subject: str, handler: Callable[[bytes], None]) -> Subscription:
+        return await self._listen(subject, lambda arrival: handler(arrival.data))
+
+    async def listen_pools(self, subject: str, handler: Callable[[str, bytes], None]) -> Subscription:
+        return await self._listen(f"{subject}.*", lambda arrival: handler(wire.pool_of(arrival.subject), arrival.data))
+
+    async def _listen(self, subject: str, handler: Callable[[Msg], None]) -> Subscription:
         async def heard(arrival: Msg) -> None:
             try:
-                handler(arrival.data)
+                handler(arrival)
             except Exception:
                 log.exception("bus.handler_failed", subject=arrival.subject)
 
@@ -188,12 +194,22 @@ class JetStreamBus:
     async def answer(
         self, subject: str, handler: Callable[[bytes], Awaitable[bytes]], *, group: str = ""
     ) -> Subscription:
+        return await self._answer(subject, lambda question: handler(question.data), group)
+
+    async def answer_pools(
+        self, subject: str, handler: Callable[[str, bytes], Awaitable[bytes]], *, group: str = ""
+    ) -> Subscription:
+        return await self._answer(
+            f"{subject}.*", lambda question: handler(wire.pool_of(question.subject), question.data), group
+        )
+
+    async def _answer(self, subject: str, handler: Callable[[Msg], Awaitable[bytes]], group: str) -> Subscription:
         answering: set[asyncio.Task[None]] = set()
         room = asyncio.Semaphore(limits.ANSWERS_AT_ONCE_MAX)
 
         async def give(question: Msg) -> None:
             try:
-                answer = await handler(question.data)
+                answer = await handler(question)
                 self._send(wire.publication(question.reply, answer))
             except BusUnavailable:
                 log.debug("bus.answer_unsent", subject=question.subject)  # whoever asked has noticed by now

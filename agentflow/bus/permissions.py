@@ -1,8 +1,9 @@
 """Who may say and hear what on the bus, and the part of a NATS server's configuration that holds them to it. Pure.
 
-A control plane may do everything. A worker may take steps from the mailboxes of its own agents and no others, report
-results, ask the control plane its questions, and hear what is said to all workers: it can neither read what others are
-sent nor touch a stream. Answers come to inboxes under its own name, so nobody can listen to another's.
+A control plane may do everything. A worker may take steps from the mailboxes of its own agents in its own pool and no
+others, report results, ask the control plane its questions, and hear what is said to the workers of its pool: it can
+neither read what others are sent, nor speak for another tenant, nor touch a stream. Answers come to inboxes under its
+own name, so nobody can listen to another's.
 """
 
 import json
@@ -13,9 +14,13 @@ import msgspec
 
 from agentflow.bus import subjects
 from agentflow.errors import Invalid
+from agentflow.ids import AgentName
 
 CONTROL_PLANE = "control-plane"
 WORKER = "worker"
+# What a worker says or asks, and what it is told or asked, in its own pool.
+_SAID = (subjects.TOOL_DEFINITIONS, subjects.HEARTBEATS, subjects.AGENT_STATES, subjects.step_claims("*"))
+_HEARD = (subjects.WORKER_CONTROL, subjects.TOOL_TESTS)
 _USER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
@@ -50,17 +55,18 @@ def control_plane_user(password: str) -> BusUser:
     return BusUser(CONTROL_PLANE, password)
 
 
-def worker_user(name: str, password: str, agents: Sequence[str] | None = None) -> BusUser:
+def worker_user(name: str, password: str, pool: str, agents: Sequence[str] | None = None) -> BusUser:
     """`agents` are those it hosts; None lets it host any, as the one worker of an embedded platform does."""
-    names = ["*"] if agents is None else list(agents)
-    inbox = inbox_prefix(name)
-    api, mailboxes = "$JS.API", [(agent, "*" if agent == "*" else f"agent_{agent}") for agent in names]
+    inbox, api = inbox_prefix(name), "$JS.API"
+    mailboxes = [("*", "*")]
+    if agents is not None:
+        mailboxes = [(agent, subjects.mailbox_name(pool, AgentName(agent))) for agent in agents]
     of_consumers = [
         subject
         for agent, consumer in mailboxes
         for subject in (
             # With what it filters by in the subject: the server holds the request to it.
-            f"{api}.CONSUMER.CREATE.{subjects.AGENTS}.{consumer}.agents.{agent}.in",
+            f"{api}.CONSUMER.CREATE.{subjects.AGENTS}.{consumer}.agents.{pool}.{agent}.in",
             f"{api}.CONSUMER.INFO.{subjects.AGENTS}.{consumer}",
             f"{api}.CONSUMER.MSG.NEXT.{subjects.AGENTS}.{consumer}",
             f"$JS.ACK.{subjects.AGENTS}.{consumer}.>",
@@ -72,17 +78,14 @@ def worker_user(name: str, password: str, agents: Sequence[str] | None = None) -
         publish=(
             *of_consumers,
             *(f"{api}.STREAM.INFO.{stream.name}" for stream in subjects.STREAMS),
-            subjects.ALL_WORKFLOWS_IN,
-            *(f"agents.{agent}.out" for agent in names),
+            f"workflows.*.in.*.{pool}",
+            *(f"agents.{pool}.{agent}.out" for agent, _ in mailboxes),
             subjects.TOOL_CALLS,
             subjects.TOOL_AUDIT,
             subjects.TOOL_ANOMALY,
-            subjects.TOOL_DEFINITIONS,
-            subjects.HEARTBEATS,
-            subjects.AGENT_STATES,
-            subjects.ALL_STEP_CLAIMS,
+            *(subjects.of_pool(stem, pool) for stem in _SAID),
         ),
-        subscribe=(f"{inbox}.>", subjects.WORKER_CONTROL, subjects.TOOL_TESTS),
+        subscribe=(f"{inbox}.>", *(subjects.of_pool(stem, pool) for stem in _HEARD)),
     )
 
 

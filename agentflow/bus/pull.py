@@ -39,14 +39,21 @@ def credit_wanted(*, in_flight_max: int, unsettled: int, outstanding: int) -> in
 
 
 class _PulledDelivery:
-    __slots__ = ("_pull", "deliveries", "message", "reply", "sequence")
+    __slots__ = ("_pull", "_subject", "deliveries", "message", "reply", "sequence")
 
-    def __init__(self, pull: "ContinuousPull", message: Message, reply: bytes, at: wire.Position) -> None:
+    def __init__(
+        self, pull: "ContinuousPull", subject: bytes, message: Message, reply: bytes, at: wire.Position
+    ) -> None:
         self._pull = pull
+        self._subject = subject
         self.message = message
         self.reply = reply
         self.deliveries = at.deliveries
         self.sequence = at.sequence
+
+    @property
+    def pool(self) -> str:
+        return wire.pool_of(self._subject)
 
     def ack(self) -> None:
         self._pull.settle(self, wire.ACK)
@@ -162,7 +169,7 @@ class ContinuousPull:
             self._log.warning("bus.message_refused", sequence=at.sequence, reason=error.message)
             self._answer(wire.answer(reply, wire.TERMINATE))
             return
-        delivery = _PulledDelivery(self, message, reply, at)
+        delivery = _PulledDelivery(self, subject, message, reply, at)
         self._unsettled[at.sequence] = delivery
         try:
             self._handler(delivery)

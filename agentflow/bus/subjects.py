@@ -5,6 +5,7 @@ id never enters a subject: a stream keeps state for each one it has seen.
 """
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -19,16 +20,18 @@ MESSAGES = "AF_MESSAGES"
 AGENTS = "AF_AGENTS"
 AUDIT = "AF_AUDIT"
 
-ALL_WORKFLOWS_IN = "workflows.*.in.*"
+ALL_WORKFLOWS_IN = "workflows.*.in.*.*"
 ALL_WORKFLOWS_OUT = "workflows.*.out.*"  # committed events; `listen` here for a live feed
 TOOL_CALLS = "tools.calls"
 TOOL_AUDIT = "tools.audit"
 TOOL_ANOMALY = "tools.anomaly"
+IDENTITY_CHANGED = "identity.changed"  # broadcast between control planes: forget what credentials proved
+
+# Each is followed by the pool of the worker that speaks there or is spoken to (`of_pool`).
 TOOL_DEFINITIONS = "tools.definitions"  # asked by workers, answered by the control plane
 TOOL_TESTS = "tools.tests"  # asked by the control plane, answered by workers that host tools
 HEARTBEATS = "workers.heartbeat"  # broadcast and not stored: only the newest one matters
-WORKER_CONTROL = "workers.control"  # broadcast: what every worker should hear (contracts.step.WorkerControl)
-IDENTITY_CHANGED = "identity.changed"  # broadcast between control planes: forget what credentials proved
+WORKER_CONTROL = "workers.control"  # broadcast: what every worker of a pool should hear (contracts.step.WorkerControl)
 AGENT_STATES = "workers.states"  # asked by workers, answered by any control plane (contracts.agent_state)
 
 
@@ -40,12 +43,13 @@ class StreamSpec(msgspec.Struct, frozen=True):
 
 STREAMS = (
     StreamSpec(MESSAGES, (ALL_WORKFLOWS_IN, ALL_WORKFLOWS_OUT), max_age_s=7 * _DAY_S),
-    StreamSpec(AGENTS, ("agents.*.in", "agents.*.out"), max_age_s=3 * _DAY_S),
+    StreamSpec(AGENTS, ("agents.*.*.in", "agents.*.*.out"), max_age_s=3 * _DAY_S),
     StreamSpec(AUDIT, (TOOL_CALLS, TOOL_AUDIT, TOOL_ANOMALY), max_age_s=30 * _DAY_S),
 )
 
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORKFLOW = re.compile(r"[a-z0-9_-]{1,128}")
+_POOL = re.compile(r"_shared|[a-z0-9][a-z0-9-]{0,62}")
 
 
 class UnusableName(Invalid):
@@ -58,9 +62,15 @@ class UnusableName(Invalid):
         )
 
 
-def workflow_in(workflow: str, shard: int) -> str:
-    """Results, signals and control for the owner of a shard."""
-    return f"workflows.{_workflow_token(workflow)}.in.{shard}"
+def of_pool(stem: str, pool: str) -> str:
+    """Where the workers of a pool speak or are spoken to."""
+    return f"{stem}.{_pool_token(pool)}"
+
+
+@lru_cache(maxsize=4096)
+def workflow_in(workflow: str, shard: int, pool: str) -> str:
+    """What workers of a pool report to the owner of a shard."""
+    return f"workflows.{_workflow_token(workflow)}.in.{shard}.{_pool_token(pool)}"
 
 
 def shard_feed(shard: int) -> str:
@@ -73,31 +83,33 @@ def workflow_out(workflow: str, shard: int) -> str:
     return f"workflows.{_workflow_token(workflow)}.out.{shard}"
 
 
-ALL_STEP_CLAIMS = "control.claims.*"
-
-
-def step_claims(shard: int) -> str:
-    """Asked by workers before a call that must not be made twice; answered by the shard's owner."""
+def step_claims(shard: int | str) -> str:
+    """Asked by workers before a call that must not be made twice; answered by the shard's owner. Of a pool."""
     return f"control.claims.{shard}"
 
 
-def agent_in(agent: AgentName) -> str:
-    return f"agents.{_agent_token(agent)}.in"
+@lru_cache(maxsize=4096)
+def agent_in(pool: str, agent: AgentName) -> str:
+    return f"agents.{_pool_token(pool)}.{_agent_token(agent)}.in"
 
 
-def agent_out(agent: AgentName) -> str:
-    return f"agents.{_agent_token(agent)}.out"
+def agent_out(pool: str, agent: AgentName) -> str:
+    return f"agents.{_pool_token(pool)}.{_agent_token(agent)}.out"
 
 
-def agent_mailbox(agent: AgentName, *, concurrency: int, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
-    """The steps sent to an agent; all workers that host it share this one consumer."""
+def agent_mailbox(pool: str, agent: AgentName, *, concurrency: int, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
+    """The steps sent to an agent of a pool; all workers there that host it share this one consumer."""
     return Consumer(
         stream=AGENTS,
-        name=f"agent_{_agent_token(agent)}",
-        subjects=(agent_in(agent),),
+        name=mailbox_name(pool, agent),
+        subjects=(agent_in(pool, agent),),
         in_flight_max=concurrency,
         ack_wait_s=ack_wait_s,
     )
+
+
+def mailbox_name(pool: str, agent: AgentName) -> str:
+    return f"agent_{_agent_token(agent)}@{_pool_token(pool)}"  # neither has an `@`: no two mailboxes share a name
 
 
 def shard_inbox(shard: int, *, ack_wait_s: float = limits.SHARD_ACK_WAIT_S) -> Consumer:
@@ -105,7 +117,7 @@ def shard_inbox(shard: int, *, ack_wait_s: float = limits.SHARD_ACK_WAIT_S) -> C
     return Consumer(
         stream=MESSAGES,
         name=f"shard_{shard}",
-        subjects=(f"workflows.*.in.{shard}",),
+        subjects=(f"workflows.*.in.{shard}.*",),
         in_flight_max=limits.INBOX_IN_FLIGHT_MAX,
         ack_wait_s=ack_wait_s,
     )
@@ -121,3 +133,9 @@ def _agent_token(agent: AgentName) -> str:
     if not _AGENT.fullmatch(agent):
         raise UnusableName("agent", agent, "1 to 64 letters, digits, `_` and `-`")
     return agent
+
+
+def _pool_token(pool: str) -> str:
+    if not _POOL.fullmatch(pool):
+        raise UnusableName("tenant", pool, "1 to 63 of the letters a-z, digits and `-`")
+    return pool

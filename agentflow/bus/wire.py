@@ -138,6 +138,12 @@ def is_delivery(reply: bytes) -> bool:
     return reply.startswith(_ACK_PREFIX)
 
 
+def pool_of(subject: bytes | str) -> str:
+    """The last token: on subjects of workers, whose they are."""
+    text = subject if isinstance(subject, str) else subject.decode()
+    return text.rpartition(".")[2]
+
+
 def position(reply: bytes) -> Position:
     """Newer servers may put the domain and the account before the stream's name."""
     tokens = reply.split(b".")

@@ -22,7 +22,7 @@ from agentflow.devstack.programs import LOOPBACK
 from agentflow.devstack.supervision import OnExit, Supervised, supervised
 from agentflow.errors import Rejected
 from agentflow.process_exit import ExitCode
-from agentflow.settings import inherited_environment
+from agentflow.settings import inherited_environment, pool_of_worker
 
 _ADMIN_KEY = "admin.key"
 _READY_WITHIN_S = 30.0
@@ -71,7 +71,8 @@ async def embedded_platform(
     """
     async with AsyncExitStack() as stack:
         place = stack.enter_context(locked_home(home))
-        users = control_plane_user(token_urlsafe()), worker_user(WORKER, token_urlsafe())
+        pool = pool_of_worker(extra_env or {})
+        users = control_plane_user(token_urlsafe()), worker_user(WORKER, token_urlsafe(), pool)
         nats = await stack.enter_async_context(supervised(_Nats(place, nats_port, users).start, on_exit))
         nats_url, workers_nats_url = (
             f"nats://{user.name}:{user.password}@{LOOPBACK}:{port_of(nats.process)}" for user in users

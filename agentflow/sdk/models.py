@@ -282,6 +282,7 @@ class Agent(msgspec.Struct, frozen=True):
     health: str
     workers: int
     running: int
+    shared: bool
 
 
 class AgentList(msgspec.Struct, frozen=True):

@@ -450,14 +450,16 @@ class AgentServiceListResponse(_message.Message):
     def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ...) -> None: ...
 
 class Agent(_message.Message):
-    __slots__ = ("name", "workers", "running")
+    __slots__ = ("name", "workers", "running", "shared")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     name: str
     workers: int
     running: int
-    def __init__(self, name: _Optional[str] = ..., workers: _Optional[int] = ..., running: _Optional[int] = ...) -> None: ...
+    shared: bool
+    def __init__(self, name: _Optional[str] = ..., workers: _Optional[int] = ..., running: _Optional[int] = ..., shared: _Optional[bool] = ...) -> None: ...
 
 class AgentInstance(_message.Message):
     __slots__ = ("worker", "running", "draining", "started_at")

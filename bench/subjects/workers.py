@@ -81,7 +81,7 @@ class Clerk:
 async def _living(bus: JetStreamBus, name: str) -> Any:
     """A worker as the control plane sees it: it beats, and lets go what others need."""
     clock, worker = SystemClock(), WorkerId(name)
-    desk = StateDesk(clock=clock, worker=worker)
+    desk = StateDesk(clock=clock, worker=worker, pool="default")
     desk.connect(bus)
     rules = StateRules(key="who")
     agent = StatefulAgent(
@@ -96,10 +96,10 @@ async def _living(bus: JetStreamBus, name: str) -> Any:
     async def beat() -> None:
         while True:
             said = Heartbeat(worker, {"clerk": 0}, 0, clock.now_ms())
-            await bus.broadcast(subjects.HEARTBEATS, msgspec.json.encode(said))
+            await bus.broadcast(subjects.of_pool(subjects.HEARTBEATS, "default"), msgspec.json.encode(said))
             await asyncio.sleep(0.5)
 
-    listening = await bus.listen(subjects.WORKER_CONTROL, told)
+    listening = await bus.listen(subjects.of_pool(subjects.WORKER_CONTROL, "default"), told)
     beating = asyncio.create_task(beat())
     try:
         yield agent

@@ -324,6 +324,7 @@ class Agent(Shape):
     health: Literal["ok", "draining"]
     workers: int = Field(description="That take steps.")
     running: int = Field(description="Steps running on them.")
+    shared: bool = Field(description="Its workers serve other tenants too.")
 
 
 class AgentInstance(Shape):

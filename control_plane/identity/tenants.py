@@ -23,7 +23,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 class Quotas(msgspec.Struct, frozen=True, omit_defaults=True):
-    agents: int | None = None  # different ones that the tenant's workflows name
+    agents: int | None = None  # different ones: of its own workers, and those its workflows name
     workflows: int | None = None  # by name; versions are free
     executions_per_day: int | None = None  # begun since midnight UTC
     executions_at_once: int | None = None  # more are queued
@@ -122,8 +122,15 @@ class _Counted(msgspec.Struct):
 
 class Tenants:
     def __init__(
-        self, *, store: TenantStore, clock: Clock, ids: UlidSource, changed: Callable[[], Awaitable[None]]
+        self,
+        *,
+        store: TenantStore,
+        clock: Clock,
+        ids: UlidSource,
+        changed: Callable[[], Awaitable[None]],
+        hosted: Callable[[TenantId], frozenset[str]],
     ) -> None:
+        self._hosted = hosted
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -145,7 +152,7 @@ class Tenants:
         there = (await self.show(actor, tenant)).id
         now_ms = self._clock.now_ms()
         return Use(
-            agents=len(await self._store.agents_named(there)),
+            agents=len(await self._agents(there)),
             workflows=len(await self._store.workflow_names(there)),
             executions_today=await self._store.executions_since(there, _midnight_ms(now_ms)),
             executions_open=await self._store.executions_open(there),
@@ -231,9 +238,13 @@ class Tenants:
             if name not in names and len(names) >= quotas.workflows:
                 raise QuotaReached("workflows", quotas.workflows)
         if quotas.agents is not None:
-            there = await self._store.agents_named(tenant)
+            there = await self._agents(tenant)
             if not agents <= there and len(agents | there) > quotas.agents:
                 raise QuotaReached("agents", quotas.agents)
+
+    async def _agents(self, tenant: TenantId) -> frozenset[str]:
+        """Those its workflows name, and those its own workers host."""
+        return await self._store.agents_named(tenant) | self._hosted(tenant)
 
     async def _quotas(self, tenant: TenantId) -> Quotas:
         known = self._known.get(tenant)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from agentflow.contracts.pools import may_act_for
 from agentflow.contracts.step import ClaimAnswer, StepClaim
 from agentflow.errors import AgentFlowError
 from agentflow.execution.messages import ClaimStep, ExecutionMessage, Stamp
@@ -22,8 +23,10 @@ class Claiming:
         self._committed = committed
         self._stamp = stamp
 
-    async def answer(self, raw: bytes) -> bytes:
+    async def answer(self, pool: str, raw: bytes) -> bytes:
         asked = msgspec.json.decode(raw, type=StepClaim)
+        if not may_act_for(pool, asked.tenant_id):
+            return msgspec.json.encode(ClaimAnswer(granted=False, reason="It is another tenant's."))
         message = ClaimStep(self._stamp(), asked.path, asked.attempt, asked.worker, asked.id, asked.undone)
         try:
             state = await self._committed(asked.tenant_id, asked.execution_id, message)

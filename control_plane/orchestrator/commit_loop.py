@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from agentflow.artifacts.claim_check import ClaimCheck
+from agentflow.contracts.pools import may_act_for
 from agentflow.errors import AgentFlowError, Bug
 from agentflow.execution.commands import Command
 from agentflow.execution.decide import Decision
@@ -137,6 +138,7 @@ class CommitLoop:
             if draft is None:
                 state = await self._load(arrival)
                 draft = drafts[arrival.execution] = _Draft(state, state)
+            _ensure_of_tenant(arrival, draft.state)
             _ensure_unchanged(arrival, draft.state)
             decision = await self._decision(arrival, draft.state)
         except (ShardLost, VersionConflict) as refusal:
@@ -223,6 +225,11 @@ class CommitLoop:
         if state.ended:
             self._performer.ended(state)
         self._watchers.committed(state)
+
+
+def _ensure_of_tenant(arrival: Arrival, state: ExecutionState) -> None:
+    if arrival.pool is not None and not may_act_for(arrival.pool, state.tenant):
+        raise UnknownExecution(arrival.execution)
 
 
 def _ensure_unchanged(arrival: Arrival, state: ExecutionState) -> None:

@@ -37,6 +37,7 @@ class Arrival:
     refused: Callable[[AgentFlowError], None]
     again: bool = False  # of a start: it may have been committed before
     only_at: int | None = None  # the version its sender has seen; at another one it is refused
+    pool: str | None = None  # of the worker that sent it, if one did: of another tenant's executions it knows nothing
 
 
 class Inbox:

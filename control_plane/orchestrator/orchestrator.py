@@ -15,6 +15,7 @@ from agentflow import limits
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.bus import subjects
 from agentflow.clock import Clock
+from agentflow.contracts.pools import NOTHING_SHARED, Pools, may_act_for
 from agentflow.contracts.step import WORKER_LOST, HeldStep, StepFault
 from agentflow.errors import AgentFlowError, Conflict, NotFound, Unavailable
 from agentflow.execution import messages
@@ -131,7 +132,9 @@ class Orchestrator:
         environment: Mapping[str, str],
         claims: ClaimCheck | None = None,
         bounds: Bounds = NO_BOUNDS,
+        pools: Pools = NOTHING_SHARED,
     ) -> None:
+        self._pools = pools
         self._store = store
         self._bus = bus
         self._clock = clock
@@ -146,20 +149,11 @@ class Orchestrator:
         self._timers = Timers(clock, self._wake)
         self._inboxes: dict[int, list[Subscription]] = {}
         self._ownership = ownership
-        self._routing = Routing(
-            inbox=self._inbox,
-            bus=bus,
-            clock=clock,
-            stamp=self._stamp,
-            state=self.state,
-            owned=ownership.epochs,
-            shards=shards,
-            claims=claims,
-        )
+        self._routing = self._routed()
         self._bounds = bounds
         self._admission = self._admitting()
         self._feed = Feed(bus=bus, clock=clock, ids=ids, shards=shards)
-        outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, unsendable=self._fail_step)
+        outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, pools=pools, unsendable=self._fail_step)
         self._windows = Windows(bounds.window)
         self._sweeper = self._sweeping(outbound, resend_after_s)
         self._performer = Performer(
@@ -187,6 +181,18 @@ class Orchestrator:
             claims=claims,
         )
 
+    def _routed(self) -> Routing:
+        return Routing(
+            inbox=self._inbox,
+            bus=self._bus,
+            clock=self._clock,
+            stamp=self._stamp,
+            state=self.state,
+            owned=self._ownership.epochs,
+            shards=self._shards,
+            claims=self._claims,
+        )
+
     def _sweeping(self, outbound: Outbound, resend_after_s: float) -> Sweeper:
         return Sweeper(
             bus=self._bus,
@@ -195,6 +201,7 @@ class Orchestrator:
             open_executions=self._open,
             resend_after_s=resend_after_s,
             windows=self._windows,
+            pools=self._pools,
         )
 
     def _admitting(self) -> Admission:
@@ -346,7 +353,7 @@ class Orchestrator:
             heard = self._inboxes[shard] = []
             heard.append(await self._bus.subscribe(subjects.shard_inbox(shard), results.receive))
             heard.append(await self._bus.answer(relay.subject(shard), self._routing.answer))
-            heard.append(await self._bus.answer(subjects.step_claims(shard), claiming.answer))
+            heard.append(await self._bus.answer_pools(subjects.step_claims(shard), claiming.answer))
         await self._recover(shards)
 
     async def _let_go(self, shards: Collection[int]) -> None:
@@ -391,25 +398,28 @@ class Orchestrator:
 
         self._inbox.put(Arrival(execution, TimeReached(self._stamp()), settled, refused))
 
-    def steps_lost(self, worker: WorkerId, steps: Sequence[HeldStep], silent_s: float) -> None:
+    def steps_lost(self, worker: WorkerId, pool: str, steps: Sequence[HeldStep], silent_s: float) -> None:
         """A worker fell silent with these. What of them is ours and still waits for it begins its next attempt."""
         for step in steps:
             state = self._open.get(step.execution_id)
             flight = state.in_flight.get(step.path) if state is not None else None
-            if flight is None or flight.attempt != step.attempt:
+            if state is None or flight is None or flight.attempt != step.attempt:
                 continue
+            if not may_act_for(pool, state.tenant):
+                continue  # it can only have made that up
             stamp = self._stamp()
             gone = StepFault(WORKER_LOST, f"The worker fell silent {silent_s:.0f} s ago.", retryable=True)
             report = StepReported(stamp, step.path, step.attempt, worker, stamp.at_ms, stamp.at_ms, fault=gone)
             self._inbox.put(Arrival(step.execution_id, report, lambda _: None, lambda _: None))
 
-    def waiting_for(self, agents: Collection[str], *, since_before_ms: int) -> list[HeldStep]:
-        """Steps of ours that these agents were given before a moment and have not answered."""
+    def waiting_for(self, pool: str, agents: Collection[str], *, since_before_ms: int) -> list[HeldStep]:
+        """Steps of ours that these agents of a pool were given before a moment and have not answered."""
         return [
             HeldStep(execution, flight.path, flight.attempt)
             for execution, state in self._open.items()
             for flight in state.in_flight.values()
             if flight.agent in agents
+            and self._pools.of(state.tenant, flight.agent) == pool
             and flight.at_ms <= since_before_ms
             and not self._windows.holds(Place(execution, flight.path, flight.attempt))
         ]

@@ -14,6 +14,7 @@ from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.claims import parted
 from agentflow.contracts.message import Kind, Message, payload_of, seal
+from agentflow.contracts.pools import Pools
 from agentflow.contracts.step import CancelSteps, StepFault, StepRequest
 from agentflow.errors import Bug, Rejected
 from agentflow.execution.commands import CancelStep, DispatchStep
@@ -30,8 +31,11 @@ Unsendable = Callable[[ExecutionId, DispatchStep, StepFault], None]
 
 
 class Outbound:
-    def __init__(self, *, bus: MessageBus, clock: Clock, ids: UlidSource, shards: int, unsendable: Unsendable) -> None:
+    def __init__(
+        self, *, bus: MessageBus, clock: Clock, ids: UlidSource, shards: int, pools: Pools, unsendable: Unsendable
+    ) -> None:
         self._bus = bus
+        self._pools = pools
         self._clock = clock
         self._ids = ids
         self._shards = shards
@@ -60,7 +64,8 @@ class Outbound:
         try:
             payload = payload_of(request, step_input)
             message = self._message(state, workflow, command.agent, "request", payload)
-            return await self._publish(subjects.agent_in(command.agent), message, dedup_id)
+            subject = subjects.agent_in(self._pools.of(state.tenant, command.agent), command.agent)
+            return await self._publish(subject, message, dedup_id)
         except Rejected as error:
             # Sending it again cannot help: the step has failed, and the workflow may route that.
             self._unsendable(state.execution, command, StepFault("not_sendable", error.message))
@@ -70,7 +75,8 @@ class Outbound:
         """Best effort: a worker that does not hear it works for nobody, and its result is not listened to."""
         order = CancelSteps(state.execution, command.path, command.attempt)
         try:
-            await self._bus.broadcast(subjects.WORKER_CONTROL, msgspec.json.encode(order))
+            for pool in self._pools.all_of(state.tenant):
+                await self._bus.broadcast(subjects.of_pool(subjects.WORKER_CONTROL, pool), msgspec.json.encode(order))
         except BusUnavailable as error:
             _log.info("cancel.unheard", execution=state.execution, path=command.path, reason=error.message)
 

@@ -52,4 +52,4 @@ class Results:
             else:
                 delivery.nak(_TRY_AGAIN_S)
 
-        self._inbox.put(Arrival(result.execution_id, reported, settled, refused))
+        self._inbox.put(Arrival(result.execution_id, reported, settled, refused, pool=delivery.pool))

@@ -15,9 +15,10 @@ import structlog
 from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.clock import Clock
+from agentflow.contracts.pools import Pools
 from agentflow.execution.commands import DispatchStep
 from agentflow.execution.state import ExecutionState, dispatch
-from agentflow.ids import AgentName, ExecutionId, StepPath
+from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId
 from agentflow.ports import MessageBus
 from control_plane.orchestrator.outbound import Outbound
 from control_plane.orchestrator.windows import Place, Windows
@@ -42,7 +43,9 @@ class Sweeper:
         open_executions: Mapping[ExecutionId, ExecutionState],
         resend_after_s: float,
         windows: Windows,
+        pools: Pools,
     ) -> None:
+        self._pools = pools
         self._bus = bus
         self._outbound = outbound
         self._clock = clock
@@ -67,7 +70,7 @@ class Sweeper:
     async def sweep(self) -> int:
         """Repeat what is overdue; returns how many steps were sent again."""
         due_s = self._clock.monotonic_s() - self._resend_after_s
-        idle: dict[AgentName, bool] = {}
+        idle: dict[tuple[str, AgentName], bool] = {}
         again = 0
         while self._sent and self._sent[0].at_s <= due_s:
             sent = self._sent.popleft()
@@ -83,7 +86,7 @@ class Sweeper:
                 continue  # it goes out when others have come back
             self.sent(sent.execution, command)
             age_s = (self._clock.now_ms() - step.at_ms) / 1000
-            if age_s >= limits.DEDUP_WINDOW_S / 2 and not await self._is_idle(step.agent, idle):
+            if age_s >= limits.DEDUP_WINDOW_S / 2 and not await self._is_idle(state.tenant, step.agent, idle):
                 continue
             if await self._outbound.send_step(state, command):
                 again += 1
@@ -91,9 +94,10 @@ class Sweeper:
             _log.info("steps.sent_again", steps=again)
         return again
 
-    async def _is_idle(self, agent: AgentName, known: dict[AgentName, bool]) -> bool:
-        if agent not in known:
-            mailbox = subjects.agent_mailbox(agent, concurrency=limits.AGENT_CONCURRENCY_DEFAULT)
+    async def _is_idle(self, tenant: TenantId, agent: AgentName, known: dict[tuple[str, AgentName], bool]) -> bool:
+        pool = self._pools.of(tenant, agent)
+        if (pool, agent) not in known:
+            mailbox = subjects.agent_mailbox(pool, agent, concurrency=limits.AGENT_CONCURRENCY_DEFAULT)
             backlog = await self._bus.backlog(mailbox)
-            known[agent] = backlog.waiting + backlog.unacked == 0
-        return known[agent]
+            known[pool, agent] = backlog.waiting + backlog.unacked == 0
+        return known[pool, agent]

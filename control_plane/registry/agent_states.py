@@ -25,7 +25,8 @@ from agentflow.contracts.agent_state import (
     decode_question,
     encode,
 )
-from agentflow.errors import AgentFlowError, Invalid
+from agentflow.contracts.pools import may_act_for
+from agentflow.errors import AgentFlowError, Forbidden, Invalid
 from agentflow.ids import WorkerId
 
 _log = structlog.get_logger(__name__)
@@ -58,44 +59,56 @@ class StateTooLarge(Invalid):
         )
 
 
+class StateOfAnother(Forbidden):
+    code = "AF1314"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The state is another tenant's.", hint="Start this worker with AF_WORKER_TENANT as its credential has it."
+        )
+
+
 class AgentStates:
     def __init__(
         self,
         store: AgentStateStore,
         *,
         clock: Clock,
-        is_lost: Callable[[WorkerId], bool],
-        ask_release: Callable[[StateRef], Awaitable[None]],
+        is_lost: Callable[[str, WorkerId], bool],
+        ask_release: Callable[[str, StateRef], Awaitable[None]],
     ) -> None:
         self._store = store
         self._clock = clock
         self._is_lost = is_lost
         self._ask_release = ask_release
 
-    async def answer(self, raw: bytes) -> bytes:
+    async def answer(self, pool: str, raw: bytes) -> bytes:
+        """`pool`: of the worker that asks. Of another tenant's states it learns and changes nothing."""
         try:
             question = decode_question(raw)
-            answer = await self._answer(question)
+            if not may_act_for(pool, question.ref.tenant):
+                raise StateOfAnother
+            answer = await self._answer(pool, question)
         except msgspec.DecodeError as error:
             answer = StateRefused("AF1002", f"The question cannot be read: {error}.", retryable=False)
         except AgentFlowError as error:
             answer = StateRefused(error.code, error.message, error.retryable)
         return encode(answer)
 
-    async def _answer(self, question: ClaimState | SaveState) -> StateAnswer:
+    async def _answer(self, pool: str, question: ClaimState | SaveState) -> StateAnswer:
         match question:
             case ClaimState():
-                return await self._claim(question)
+                return await self._claim(pool, question)
             case SaveState():
                 return await self._save(question)
             case _:
                 assert_never(question)
 
-    async def _claim(self, claim: ClaimState) -> StateAnswer:
+    async def _claim(self, pool: str, claim: ClaimState) -> StateAnswer:
         before = await self._store.latest(claim.ref)
         holder = before.worker if before is not None else None
-        if holder is not None and holder != claim.worker and not self._is_lost(holder):
-            await self._ask_release(claim.ref)
+        if holder is not None and holder != claim.worker and not self._is_lost(pool, holder):
+            await self._ask_release(pool, claim.ref)
             return StateHeld(holder)
         version = before.version + 1 if before is not None else 1
         data = before.data if before is not None else b""

@@ -1,19 +1,22 @@
 """Which agents have live workers now, and which worker has fallen silent, from the workers' heartbeats.
 
+An agent belongs to the pool of its workers: a tenant sees its own, and of the shared ones those it is served by.
+
 Kept in memory only: it is never a truth. A lost worker is a hint to look after what the worker held; whether an
 attempt really ends is decided by the heart, and a worker that was only slow finds its late result refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import structlog
 
 from agentflow import limits
 from agentflow.clock import Clock
+from agentflow.contracts.pools import NOTHING_SHARED, SHARED, Pools
 from agentflow.contracts.step import Heartbeat, HeldStep
 from agentflow.errors import NotFound
-from agentflow.ids import WorkerId
+from agentflow.ids import TenantId, WorkerId
 from agentflow.workflow.suggest import did_you_mean
 
 _log = structlog.get_logger(__name__)
@@ -23,6 +26,7 @@ class LiveAgent(msgspec.Struct, frozen=True):
     name: str
     workers: int
     running: int
+    shared: bool = False  # with other tenants
 
 
 class LiveWorker(msgspec.Struct, frozen=True):
@@ -33,6 +37,7 @@ class LiveWorker(msgspec.Struct, frozen=True):
     draining: bool
     started_at_ms: int
     heard_s_ago: float
+    shared: bool = False
 
 
 class AgentNotFound(NotFound):
@@ -46,6 +51,7 @@ class LostWorker(msgspec.Struct, frozen=True):
     """A worker that is not heard any more, with what it said it held. What it took since then is not in it."""
 
     worker: WorkerId
+    pool: str
     agents: tuple[str, ...]
     steps: tuple[HeldStep, ...]
     silent_s: float
@@ -57,52 +63,65 @@ class LiveAgents:
         clock: Clock,
         *,
         lost_after_s: float = limits.WORKER_LOST_AFTER_S,
+        pools: Pools = NOTHING_SHARED,
     ) -> None:
+        self._pools = pools
         self._clock = clock
         self._lost_after_s = lost_after_s
-        self._beats: dict[WorkerId, tuple[float, Heartbeat]] = {}
+        # A worker under the pool that it was heard in: what another pool says about it is about another worker.
+        self._beats: dict[tuple[str, WorkerId], tuple[float, Heartbeat]] = {}
         self._listening_since_s = clock.monotonic_s()
         self._checked_at_s = clock.monotonic_s()
         self._decoder = msgspec.json.Decoder(Heartbeat)
 
-    def heard(self, raw: bytes) -> None:
+    def heard(self, pool: str, raw: bytes) -> None:
         try:
             beat = self._decoder.decode(raw)
         except msgspec.DecodeError as error:
             _log.warning("heartbeat.refused", reason=str(error))
             return
         if beat.leaving:
-            self._beats.pop(beat.worker, None)
+            self._beats.pop((pool, beat.worker), None)
         else:
-            self._beats[beat.worker] = (self._clock.monotonic_s(), beat)
+            self._beats[pool, beat.worker] = (self._clock.monotonic_s(), beat)
 
-    def now(self) -> list[LiveAgent]:
-        oldest_s = self._clock.monotonic_s() - self._lost_after_s
+    def now(self, tenant: TenantId) -> list[LiveAgent]:
+        """Those that a tenant's steps can go to."""
         agents: dict[str, LiveAgent] = {}
-        for heard_at_s, beat in self._beats.values():
-            for name, running in beat.agents.items() if not beat.draining and heard_at_s >= oldest_s else ():
+        for name, worker in self._of(tenant):
+            if not worker.draining:
                 known = agents.get(name, LiveAgent(name, 0, 0))
-                agents[name] = LiveAgent(name, known.workers + 1, known.running + running)
+                agents[name] = LiveAgent(name, known.workers + 1, known.running + worker.running, worker.shared)
         return sorted(agents.values(), key=lambda agent: agent.name)
 
-    def workers(self, name: str) -> list[LiveWorker]:
+    def own(self, tenant: TenantId) -> frozenset[str]:
+        """The names of a tenant's own agents, whether or not its steps go to them."""
+        return frozenset(name for (pool, _), (_, beat) in self._beats.items() if pool == tenant for name in beat.agents)
+
+    def workers(self, tenant: TenantId, name: str) -> list[LiveWorker]:
         """Who answers for an agent, those that take no more steps included. Raises `AgentNotFound` if nobody does."""
-        now_s = self._clock.monotonic_s()
-        heard = [(now_s - at_s, beat) for at_s, beat in self._beats.values() if now_s - at_s <= self._lost_after_s]
-        found = [
-            LiveWorker(beat.worker, beat.agents[name], beat.draining, beat.started_at_ms, ago_s)
-            for ago_s, beat in heard
-            if name in beat.agents
-        ]
+        there = list(self._of(tenant))
+        found = [worker for agent, worker in there if agent == name]
         if not found:
-            raise AgentNotFound(name, sorted({agent for _, beat in heard for agent in beat.agents}))
+            raise AgentNotFound(name, sorted({agent for agent, _ in there}))
         return sorted(found, key=lambda worker: worker.worker)
 
-    def is_lost(self, worker: WorkerId) -> bool:
+    def _of(self, tenant: TenantId) -> Iterator[tuple[str, LiveWorker]]:
+        """Every agent that a tenant's steps can go to, with each worker that was heard in time."""
+        now_s = self._clock.monotonic_s()
+        for (pool, worker), (heard_at_s, beat) in self._beats.items():
+            ago_s = now_s - heard_at_s
+            if ago_s > self._lost_after_s:
+                continue
+            for name, running in beat.agents.items():
+                if self._pools.of(tenant, name) == pool:
+                    yield name, LiveWorker(worker, running, beat.draining, beat.started_at_ms, ago_s, pool == SHARED)
+
+    def is_lost(self, pool: str, worker: WorkerId) -> bool:
         """Whether a worker that may once have been there can be counted as gone."""
         if self._clock.monotonic_s() - self._listening_since_s < self._lost_after_s:
             return False  # we have not listened for long enough to say
-        known = self._beats.get(worker)
+        known = self._beats.get((pool, worker))
         return known is None or self._clock.monotonic_s() - known[0] > self._lost_after_s
 
     def holds(self, step: HeldStep) -> bool:
@@ -122,14 +141,14 @@ class LiveAgents:
         # While we were deaf, or stood still ourselves, everybody's silence says something about us and not about them.
         if not can_hear or now_s - self._checked_at_s > 2 * limits.HEARTBEAT_S:
             self._listening_since_s = now_s
-            self._beats = {worker: (now_s, beat) for worker, (_, beat) in self._beats.items()}
+            self._beats = {key: (now_s, beat) for key, (_, beat) in self._beats.items()}
         self._checked_at_s = now_s
         lost = [
-            LostWorker(worker, tuple(sorted(beat.agents)), beat.steps, now_s - heard_at_s)
-            for worker, (heard_at_s, beat) in self._beats.items()
+            LostWorker(worker, pool, tuple(sorted(beat.agents)), beat.steps, now_s - heard_at_s)
+            for (pool, worker), (heard_at_s, beat) in self._beats.items()
             if now_s - heard_at_s > self._lost_after_s
         ]
         for each in lost:
-            del self._beats[each.worker]
+            del self._beats[each.pool, each.worker]
             _log.warning("worker.lost", worker=each.worker, steps=len(each.steps), silent_s=round(each.silent_s, 1))
         return lost

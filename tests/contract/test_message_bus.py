@@ -21,7 +21,7 @@ from agentflow.ports import Backlog, BusUnavailable, Consumer, Delivery, Message
 from agentflow.testing import eventually
 
 AGENT = AgentName("classifier")
-INBOX = subjects.agent_in(AGENT)
+INBOX = subjects.agent_in("default", AGENT)
 
 _ids = UlidSource(SystemClock().now_ms)
 
@@ -41,7 +41,7 @@ def a_message(payload: dict[str, Any] | None = None) -> Message:
 
 
 def mailbox(*, in_flight_max: int = 64, ack_wait_s: float = 30.0) -> Consumer:
-    return subjects.agent_mailbox(AGENT, concurrency=in_flight_max, ack_wait_s=ack_wait_s)
+    return subjects.agent_mailbox("default", AGENT, concurrency=in_flight_max, ack_wait_s=ack_wait_s)
 
 
 async def publish_numbered(bus: MessageBus, count: int) -> list[Message]:

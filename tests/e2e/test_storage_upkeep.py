@@ -134,7 +134,7 @@ async def test_heartbeats_write_no_rows(tmp_path: Path, agents_file: Path) -> No
         async with jetstream(platform.nats_url, name="test", replicas=1) as bus:
             for number in range(200):
                 beat = Heartbeat(WorkerId("wrk_test"), {"beating": number}, 1, 2**53)
-                await bus.broadcast(subjects.HEARTBEATS, msgspec.json.encode(beat))
+                await bus.broadcast(subjects.of_pool(subjects.HEARTBEATS, "default"), msgspec.json.encode(beat))
 
             async def heard() -> bool:
                 listed = msgspec.json.decode((await client._send("GET", "/agents")).content)["items"]

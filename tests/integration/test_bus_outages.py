@@ -19,8 +19,8 @@ from agentflow.ports import Backlog, BusUnavailable, Delivery
 from agentflow.testing import eventually
 
 AGENT = AgentName("classifier")
-INBOX = subjects.agent_in(AGENT)
-MAILBOX = subjects.agent_mailbox(AGENT, concurrency=200, ack_wait_s=2.0)
+INBOX = subjects.agent_in("default", AGENT)
+MAILBOX = subjects.agent_mailbox("default", AGENT, concurrency=200, ack_wait_s=2.0)
 
 _ids = UlidSource(SystemClock().now_ms)
 
@@ -166,7 +166,7 @@ async def test_a_subscription_recovers_when_the_store_is_wiped(nats: NatsServer,
 async def test_a_late_ack_of_a_wiped_message_does_not_settle_the_new_one_in_its_place(
     nats: NatsServer, bus: JetStreamBus
 ) -> None:
-    patient = subjects.agent_mailbox(AGENT, concurrency=200, ack_wait_s=60)
+    patient = subjects.agent_mailbox("default", AGENT, concurrency=200, ack_wait_s=60)
     held: list[Delivery] = []
     first = await bus.subscribe(patient, held.append)
     await publish_one(bus)
@@ -192,7 +192,7 @@ async def test_a_late_ack_of_a_wiped_message_does_not_settle_the_new_one_in_its_
 
 async def test_an_ack_given_while_nats_is_down_is_sent_when_it_is_back(nats: NatsServer, bus: JetStreamBus) -> None:
     held: list[Delivery] = []
-    await bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=200, ack_wait_s=60), held.append)
+    await bus.subscribe(subjects.agent_mailbox("default", AGENT, concurrency=200, ack_wait_s=60), held.append)
     await publish_one(bus)
     await eventually(lambda: len(held) == 1)
 

@@ -11,7 +11,7 @@ from agentflow.bus.nats_jetstream import jetstream, reconnect_pause_s
 from agentflow.contracts.message import seal
 from agentflow.testing import eventually
 
-ECHO = subjects.agent_mailbox("echo", concurrency=4, ack_wait_s=30)
+ECHO = subjects.agent_mailbox("default", "echo", concurrency=4, ack_wait_s=30)
 
 
 def message(number: int):

@@ -15,6 +15,7 @@ from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
 from agentflow.clock import SystemClock
 from agentflow.contracts.message import Message, seal
+from agentflow.contracts.pools import SHARED, Pools
 from agentflow.contracts.step import StepFault, StepRequest, StepResult
 from agentflow.errors import Unavailable
 from agentflow.execution import messages
@@ -63,6 +64,8 @@ WORKFLOW = WorkflowRef(WorkflowId("wf_1"), "line", "1.0.0", "digest")
 FAMILY = WorkflowRef(WorkflowId("wf_2"), "family", "1.0.0", "digest")
 PATIENT = WorkflowRef(WorkflowId("wf_3"), "patient", "1.0.0", "digest")
 AGENT = AgentName("echo")
+ALL_SHARED = Pools(["*"])
+MAILBOX = subjects.agent_mailbox(SHARED, AGENT, concurrency=8, ack_wait_s=2)
 
 
 class Line:
@@ -154,6 +157,7 @@ class Worker:
 
     bus: JetStreamBus
     ids: UlidSource
+    pool: str = SHARED
     ran: list[StepRequest] = field(default_factory=list)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -179,7 +183,7 @@ class Worker:
             metadata={},
             at_ms=1,
         )
-        subject = subjects.workflow_in(request.workflow, request.shard)
+        subject = subjects.workflow_in(request.workflow, request.shard, self.pool)
         await self.bus.publish(subject, message, dedup_id=f"{message.id}", confirm=True)
         delivery.ack()
 
@@ -213,7 +217,13 @@ class Desk:
 def desk(nats, tmp_path: Path):
     @asynccontextmanager
     async def opened(
-        *, working=True, missing: tuple[str, ...] = (), lease_s=30.0, alone=True, bounds: Bounds = NO_BOUNDS
+        *,
+        working=True,
+        missing: tuple[str, ...] = (),
+        lease_s=30.0,
+        alone=True,
+        bounds: Bounds = NO_BOUNDS,
+        pools=ALL_SHARED,
     ) -> AsyncIterator[Desk]:
         clock = SystemClock()
         ids = UlidSource(clock.now_ms)
@@ -251,10 +261,11 @@ def desk(nats, tmp_path: Path):
                 resend_after_s=0.5,
                 environment={"REGION": "eu"},
                 bounds=bounds,
+                pools=pools,
             )
             async with orchestrator.running():
                 if working:
-                    await bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), worker.receive)
+                    await bus.subscribe(MAILBOX, worker.receive)
                 yield Desk(store, lossy, worker, orchestrator, ownership.epochs)
 
     return opened
@@ -338,11 +349,10 @@ async def test_a_wiped_bus_costs_time_but_no_execution(desk, nats):
         await eventually(lambda: _waiting(here.bus), within_s=5)
 
         await nats.restart(wipe=True)
-        mailbox = subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2)
 
         async def subscribed() -> bool:
             try:
-                await here.bus.subscribe(mailbox, here.worker.receive)
+                await here.bus.subscribe(MAILBOX, here.worker.receive)
             except Unavailable:
                 return False
             return True
@@ -352,7 +362,7 @@ async def test_a_wiped_bus_costs_time_but_no_execution(desk, nats):
 
 
 async def _waiting(bus: LossyBus) -> bool:
-    return (await bus.backlog(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2))).waiting == 1
+    return (await bus.backlog(MAILBOX)).waiting == 1
 
 
 async def test_what_was_open_is_taken_up_by_the_next_owner(desk):
@@ -376,7 +386,7 @@ async def test_a_second_writer_makes_the_owner_read_again_and_go_on(desk):
 
         with pytest.raises(VersionConflict):
             await here.store.append([elsewhere], here.epochs)
-        await here.bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), here.worker.receive)
+        await here.bus.subscribe(MAILBOX, here.worker.receive)
 
         await completes_with_each_outcome_once(here, execution)
 
@@ -400,7 +410,7 @@ async def test_an_execution_of_another_tenant_does_not_exist(desk):
             await here.orchestrator.state(TenantId("other"), execution)
 
 
-async def _children(desk: Desk, parent: ExecutionId) -> list[ExecutionId]:
+async def children_of(desk: Desk, parent: ExecutionId) -> list[ExecutionId]:
     """Every execution that is stored beside its parent."""
     state = await desk.orchestrator.state(TENANT, parent)
     return [derived_execution(state.started_at_ms, f"{parent}/{key}") for key in ("left", "right")]
@@ -414,7 +424,7 @@ async def test_children_run_beside_each_other_and_their_ends_come_back(desk):
 
         assert state.status is Status.COMPLETED
         assert state.output == {"left": {"of": "left"}, "right": {"of": "right"}}
-        for child in await _children(here, parent):
+        for child in await children_of(here, parent):
             born = await here.orchestrator.state(TENANT, child)
             assert born.parent is not None
             assert (born.parent.execution, born.trace) == (parent, state.trace)
@@ -427,7 +437,7 @@ async def test_a_family_whose_owner_died_is_taken_up_whole_and_no_child_is_born_
 
     async with desk() as here:
         assert (await here.ended(parent)).status is Status.COMPLETED
-        for child in await _children(here, parent):
+        for child in await children_of(here, parent):
             assert Counter(await here.story(child))[ExecutionStarted] == 1
             assert Counter(await here.story(child))[StepSucceeded] == 2
 
@@ -459,7 +469,7 @@ async def test_a_child_that_cannot_be_started_fails_its_parent_with_the_reason(d
 async def test_cancelling_a_parent_cancels_its_children(desk):
     async with desk(working=False) as here:
         parent = await here.start(workflow=FAMILY)
-        children = await _children(here, parent)
+        children = await children_of(here, parent)
         await eventually(lambda: all_open(here, children), within_s=5)
 
         await here.asked(parent, lambda stamp: messages.Cancel(stamp, "c1", "no longer wanted"))
@@ -525,76 +535,3 @@ async def test_what_is_asked_of_an_execution_in_the_wrong_state_is_refused(desk)
             await here.asked(execution, lambda stamp: messages.RetryFailed(stamp, "r1"))
         with pytest.raises(ExecutionNotFound):
             await here.orchestrator.request(TenantId("other"), execution, lambda stamp: messages.Resume(stamp, "r1"))
-
-
-async def test_two_replicas_share_the_shards_and_a_request_finds_its_owner(desk):
-    async with desk(alone=False, lease_s=3) as one, desk(alone=False, lease_s=3, working=False) as two:
-        await eventually(lambda: (len(one.epochs), len(two.epochs)) == (8, 8), within_s=10)
-        assert set(one.epochs) | set(two.epochs) == set(range(16))
-        started = [await one.start(workflow=PATIENT), await two.start(workflow=PATIENT)]
-
-        for execution in started:  # each asked at the replica that does not own it, too
-            await one.asked(execution, lambda stamp: messages.Pause(stamp, "p1"))
-            await two.asked(execution, lambda stamp: messages.Resume(stamp, "r1"))
-            await two.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", {"n": 7}))
-
-        for execution in started:
-            assert (await one.ended(execution)).output == {"n": 7}
-            assert (await two.ended(execution)).output == {"n": 7}
-            assert Counter(await one.story(execution))[SignalReceived] == 1
-
-
-async def test_a_family_spread_over_two_replicas_comes_together(desk):
-    async with desk(alone=False, lease_s=3) as one, desk(alone=False, lease_s=3, working=False) as two:
-        await eventually(lambda: (len(one.epochs), len(two.epochs)) == (8, 8), within_s=10)
-
-        parents = [await (one, two)[number % 2].start(workflow=FAMILY) for number in range(6)]
-
-        for parent in parents:
-            state = await one.ended(parent)
-            assert state.status is Status.COMPLETED, state.fault
-            for child in await _children(one, parent):
-                assert Counter(await one.story(child))[ExecutionStarted] == 1
-
-
-async def test_a_replica_that_leaves_hands_its_work_over_at_once(desk):
-    async with desk(alone=False, lease_s=30) as staying:
-        async with desk(alone=False, lease_s=30, working=False) as leaving:
-            await eventually(lambda: (len(staying.epochs), len(leaving.epochs)) == (8, 8), within_s=10)
-            executions = [await leaving.start({"n": number}) for number in range(5)]
-
-        await eventually(lambda: len(staying.epochs) == 16, within_s=10)
-        for execution in executions:
-            await completes_with_each_outcome_once(staying, execution)
-
-
-async def test_a_replica_that_falls_silent_is_replaced_and_can_write_nothing_more(desk):
-    async with desk(alone=False, lease_s=2) as living, desk(alone=False, lease_s=2, working=False) as silent:
-        await eventually(lambda: (len(living.epochs), len(silent.epochs)) == (8, 8), within_s=10)
-        execution = await silent.start(workflow=PATIENT)
-        ownership = silent.orchestrator._ownership
-        held = dict(ownership.epochs)
-
-        async def nothing(*_, **__) -> None:
-            """As a process that was stopped: it neither renews nor hears that its leases ran out."""
-
-        ownership.turn = nothing
-        await eventually(lambda: len(living.epochs) == 16, within_s=10)
-
-        assert dict(ownership.epochs) == held  # it still believes
-        await silent.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", 1))
-        assert (await living.ended(execution)).output == 1
-        assert len(ownership.epochs) < len(held)  # the refused append taught it
-
-
-async def test_shards_that_could_not_be_taken_up_are_tried_again_and_not_held_unserved(desk):
-    async with desk(alone=False, lease_s=1) as here:
-        execution = await here.start(workflow=PATIENT)
-        ownership = here.orchestrator._ownership
-        here.bus.refusing = 1
-        await ownership.forget(list(ownership.epochs), why="a test")
-        await ownership._leases.release(ownership._replica)
-
-        await eventually(lambda: here.bus.refusing == 0 and len(here.epochs) == 16, within_s=10)
-        await here.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", 1))
-        assert (await here.ended(execution)).output == 1

@@ -1,6 +1,5 @@
 """The orchestrator within its bounds: what it keeps in memory, and what it gives an agent at once."""
 
-from agentflow.bus import subjects
 from agentflow.execution import messages
 from agentflow.execution.events import StepSucceeded
 from agentflow.execution.state import Status
@@ -8,7 +7,7 @@ from agentflow.ids import TenantId
 from agentflow.testing import eventually
 from control_plane.orchestrator.bounds import Bounds
 from tests.integration import test_orchestrator
-from tests.integration.test_orchestrator import AGENT, PATIENT, WORKFLOW, completes_with_each_outcome_once
+from tests.integration.test_orchestrator import MAILBOX, PATIENT, WORKFLOW, completes_with_each_outcome_once
 
 desk = test_orchestrator.desk
 
@@ -52,13 +51,12 @@ async def test_a_flood_of_one_tenant_waits_at_its_owner_and_another_tenants_step
         flood = [await here.start({"n": n}) for n in range(20)]
         other = TenantId("other")
         late = (await here.orchestrator.start(other, WORKFLOW, {"late": True}, timeout_ms=None)).execution
-        mailbox = subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2)
 
         async def filled() -> bool:
-            return (await here.bus.backlog(mailbox)).waiting == 5
+            return (await here.bus.backlog(MAILBOX)).waiting == 5
 
         await eventually(filled, within_s=5)
-        await here.bus.subscribe(mailbox, here.worker.receive)
+        await here.bus.subscribe(MAILBOX, here.worker.receive)
 
         assert (await here.orchestrator.wait(other, late, lambda state: state.ended, within_s=15)).ended
         for execution in flood:
@@ -82,6 +80,6 @@ async def test_the_window_moves_on_when_an_execution_in_it_is_ended_from_outside
         waiting = await here.start({"n": 9})
         for execution in stuck:
             await here.asked(execution, lambda stamp: messages.Terminate(stamp, "t-1"))
-        await here.bus.subscribe(subjects.agent_mailbox(AGENT, concurrency=8, ack_wait_s=2), here.worker.receive)
+        await here.bus.subscribe(MAILBOX, here.worker.receive)
 
         await completes_with_each_outcome_once(here, waiting)

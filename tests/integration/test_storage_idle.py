@@ -159,5 +159,8 @@ async def a_thousand_agents_live(bus: JetStreamBus) -> None:
     while True:
         now = SystemClock().now_ms()
         for worker, agents in workers:
-            await bus.broadcast(subjects.HEARTBEATS, msgspec.json.encode(Heartbeat(worker, agents, now, now)))
+            await bus.broadcast(
+                subjects.of_pool(subjects.HEARTBEATS, "default"),
+                msgspec.json.encode(Heartbeat(worker, agents, now, now)),
+            )
         await asyncio.sleep(1)

@@ -58,7 +58,7 @@ async def tools(tmp_path, kept):
         sandboxes=Sandboxes("process", docker=DockerOptions(f"unix://{tmp_path}/none.sock")),
         authorities=PolicyFile(file.policy),
         egress=open_egress(private="", secrets=None, records=kept.records), records=kept.records,
-        definitions=Definitions(), workspaces=await workspaces_in(tmp_path), claims=Granted(),
+        definitions=Definitions("default"), workspaces=await workspaces_in(tmp_path), claims=Granted(),
         clock=SystemClock(),
     )  # fmt: skip
     yield opened

@@ -69,8 +69,8 @@ async def machine(tmp_path):
         store = await open_artifacts(f"file://{tmp_path / 'artifacts'}")
         tools = open_tools(
             file.tools, registered=file.registered_tools, folder=str(tmp_path), sandboxes=Sandboxes("process"),
-            authorities=PolicyFile(file.policy), records=kept.records, definitions=Definitions(), claims=Granted(),
-            clock=SystemClock(),
+            authorities=PolicyFile(file.policy), records=kept.records, definitions=Definitions("default"),
+            clock=SystemClock(), claims=Granted(),
             egress=open_egress(private="", secrets=None, records=kept.records),
             workspaces=Workspaces(home, ledger=ledger, store=store, clock=SystemClock(), bytes_max=bytes_max),
         )  # fmt: skip

@@ -47,7 +47,7 @@ def send(bus, ids):
             metadata={"execution_id": "exec_1"},
             at_ms=0,
         )
-        await bus.publish(subjects.agent_in("echo"), message, dedup_id=dedup or path, confirm=True)
+        await bus.publish(subjects.agent_in("default", "echo"), message, dedup_id=dedup or path, confirm=True)
 
     return published
 
@@ -59,6 +59,7 @@ def open_mailbox(bus, ids):
         mailbox = Mailbox(
             "echo",
             FunctionAgent("echo", function, concurrency=concurrency),
+            pool="default",
             concurrency=concurrency,
             ack_wait_s=ack_wait_s,
             bus=on,
@@ -88,7 +89,7 @@ def results(bus):
 @pytest.fixture
 def unacked(bus):
     async def count() -> int:
-        backlog = await bus.backlog(subjects.agent_mailbox("echo", concurrency=4, ack_wait_s=ACK_WAIT_S))
+        backlog = await bus.backlog(subjects.agent_mailbox("default", "echo", concurrency=4, ack_wait_s=ACK_WAIT_S))
         return backlog.waiting + backlog.unacked
 
     return count
@@ -203,7 +204,7 @@ async def test_of_a_live_worker_whose_signs_are_not_heard_and_the_one_that_finds
 
 async def test_a_drained_runtime_finishes_what_runs_beats_and_says_that_it_is_leaving(bus, ids, send, results):
     beats: list[Heartbeat] = []
-    await bus.listen(subjects.HEARTBEATS, lambda raw: beats.append(msgspec.json.decode(raw, type=Heartbeat)))
+    await bus.listen_pools(subjects.HEARTBEATS, lambda _, raw: beats.append(msgspec.json.decode(raw, type=Heartbeat)))
     may_end = asyncio.Event()
 
     async def waits(input):
@@ -215,6 +216,7 @@ async def test_a_drained_runtime_finishes_what_runs_beats_and_says_that_it_is_le
     mailbox = Mailbox(
         "echo",
         FunctionAgent("echo", waits, concurrency=1),
+        pool="default",
         concurrency=1,
         ack_wait_s=ACK_WAIT_S,
         bus=bus,
@@ -224,9 +226,8 @@ async def test_a_drained_runtime_finishes_what_runs_beats_and_says_that_it_is_le
         clock=clock,
     )
     stop = StopRequests()
-    serving = asyncio.create_task(
-        Runtime([mailbox], bus=bus, reporter=reporter, clock=clock, worker="wrk_1", drain_s=10).serve(stop)
-    )  # fmt: skip
+    runtime = Runtime([mailbox], bus=bus, reporter=reporter, clock=clock, worker="wrk_1", pool="default", drain_s=10)
+    serving = asyncio.create_task(runtime.serve(stop))
     await send("a")
     await send("b")
     await eventually(lambda: mailbox.running == 1)
@@ -254,6 +255,7 @@ async def test_a_drain_ends_when_patience_does_or_at_the_second_request(bus, ids
     mailbox = Mailbox(
         "echo",
         FunctionAgent("echo", hangs, concurrency=1),
+        pool="default",
         concurrency=1,
         ack_wait_s=ACK_WAIT_S,
         bus=bus,
@@ -264,9 +266,10 @@ async def test_a_drain_ends_when_patience_does_or_at_the_second_request(bus, ids
     )
     stop = StopRequests()
     drain_s = 60.0 if urgently else 0.05
-    serving = asyncio.create_task(
-        Runtime([mailbox], bus=bus, reporter=reporter, clock=clock, worker="wrk_1", drain_s=drain_s).serve(stop)
-    )  # fmt: skip
+    runtime = Runtime(
+        [mailbox], bus=bus, reporter=reporter, clock=clock, worker="wrk_1", pool="default", drain_s=drain_s
+    )
+    serving = asyncio.create_task(runtime.serve(stop))
     await send("a")
     await begun.wait()
 

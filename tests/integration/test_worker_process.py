@@ -130,7 +130,7 @@ def send(bus):
             metadata={"execution_id": "exec_1"},
             at_ms=clock.now_ms(),
         )
-        await bus.publish(subjects.agent_in(agent), message, dedup_id=path, confirm=True)
+        await bus.publish(subjects.agent_in("default", agent), message, dedup_id=path, confirm=True)
 
     return published
 
@@ -264,7 +264,9 @@ async def test_a_cancellation_reaches_async_code_and_ends_the_processes_of_a_too
         await eventually((tmp_path / "began").exists)
         await eventually(lambda: len(psutil.Process(running.process.pid).children(recursive=True)) > before)
 
-        await bus.broadcast(subjects.WORKER_CONTROL, msgspec.json.encode(CancelSteps("exec_1")))
+        await bus.broadcast(
+            subjects.of_pool(subjects.WORKER_CONTROL, "default"), msgspec.json.encode(CancelSteps("exec_1"))
+        )
 
         done = await eventually(lambda: both_of(results), within_s=10)
         assert {name: result.fault.code for name, result in done.items()} == {

@@ -151,7 +151,7 @@ async def tools(tmp_path: Path, site: int, kept: Kept) -> AsyncIterator[ToolsAge
         authorities=PolicyFile(file.policy),
         egress=open_egress(private="127.0.0.0/8,::1/128", secrets=secrets, records=kept.records),
         records=kept.records,
-        definitions=Definitions(),
+        definitions=Definitions("default"),
         workspaces=await workspaces_in(tmp_path),
         claims=Granted(),
         clock=SystemClock(),
@@ -469,7 +469,7 @@ async def test_a_built_in_tool_that_is_none_is_refused_when_the_worker_starts(to
     with pytest.raises(UnknownBuiltin):
         open_tools(
             file.tools, registered=None, folder="/", sandboxes=Sandboxes("process"), egress=tools._egress,
-            authorities=PolicyFile(file.policy), records=kept.records, definitions=Definitions(),
+            authorities=PolicyFile(file.policy), records=kept.records, definitions=Definitions("default"),
             workspaces=tools._workspaces, claims=Granted(), clock=SystemClock(),
         )  # fmt: skip
 

@@ -12,12 +12,20 @@ from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
 from agentflow.bus.permissions import UnusableUser, control_plane_user, inbox_prefix, worker_user
 from agentflow.contracts.message import seal
+from agentflow.contracts.pools import SHARED
 from agentflow.devstack.nats import NatsServer, nats_server
 from agentflow.ids import AgentName, MessageId, TraceId
 from agentflow.ports import BusUnavailable
 from agentflow.testing import eventually
 
-USERS = (control_plane_user("c"), worker_user("worker-1", "w", ["mine"]))
+HEARTBEATS = subjects.of_pool(subjects.HEARTBEATS, "acme")
+SAID_BY_WORKERS = (
+    subjects.HEARTBEATS,
+    subjects.AGENT_STATES,
+    subjects.TOOL_DEFINITIONS,
+    subjects.step_claims(1),
+)
+USERS = (control_plane_user("c"), worker_user("worker-1", "w", "acme", ["mine"]))
 
 
 @pytest.fixture
@@ -42,7 +50,7 @@ async def buses(server: NatsServer):
 async def test_a_worker_takes_its_own_steps_and_reports_them(buses):
     control, worker = buses
     taken: asyncio.Queue[object] = asyncio.Queue()
-    mailbox = subjects.agent_mailbox(AgentName("mine"), concurrency=1)
+    mailbox = subjects.agent_mailbox("acme", AgentName("mine"), concurrency=1)
 
     await worker.subscribe(mailbox, taken.put_nowait)
     step = seal(
@@ -56,20 +64,24 @@ async def test_a_worker_takes_its_own_steps_and_reports_them(buses):
         metadata={},
         at_ms=1_700_000_000_000,
     )
-    await control.publish(subjects.agent_in(AgentName("mine")), step, dedup_id="1", confirm=True)
+    await control.publish(subjects.agent_in("acme", AgentName("mine")), step, dedup_id="1", confirm=True)
     async with asyncio.timeout(10):
         await taken.get()
-    heard: list[bytes] = []
-    await control.listen(subjects.HEARTBEATS, heard.append)
+    heard: list[tuple[str, bytes]] = []
+    await control.listen_pools(subjects.HEARTBEATS, lambda pool, raw: heard.append((pool, raw)))
 
     async def alive() -> bool:
-        await worker.broadcast(subjects.HEARTBEATS, b"alive")  # again: another connection may not listen yet
-        return b"alive" in heard
+        await worker.broadcast(HEARTBEATS, b"alive")  # again: another connection may not listen yet
+        return ("acme", b"alive") in heard
 
     await eventually(alive)
 
     async def told(question: bytes) -> bytes:
         return b"answer to " + question
+
+    async def told_acme(pool: str, question: bytes) -> bytes:
+        assert pool == "acme"
+        return await told(question)
 
     async def answered(bus: JetStreamBus, subject: str) -> bool:
         try:
@@ -77,41 +89,52 @@ async def test_a_worker_takes_its_own_steps_and_reports_them(buses):
         except BusUnavailable:  # nobody listens there yet
             return False
 
-    await control.answer(subjects.TOOL_DEFINITIONS, told)
-    await eventually(lambda: answered(worker, subjects.TOOL_DEFINITIONS))
-    await worker.answer(subjects.TOOL_TESTS, told)
-    await eventually(lambda: answered(control, subjects.TOOL_TESTS))
+    await control.answer_pools(subjects.TOOL_DEFINITIONS, told_acme)
+    await eventually(lambda: answered(worker, subjects.of_pool(subjects.TOOL_DEFINITIONS, "acme")))
+    await worker.answer(subjects.of_pool(subjects.TOOL_TESTS, "acme"), told)
+    await eventually(lambda: answered(control, subjects.of_pool(subjects.TOOL_TESTS, "acme")))
 
 
 MAY_NOT_SAY = (
-    "agents.mine.in",
-    "agents.other.in",
-    "agents.other.out",
+    "agents.acme.mine.in",
+    "agents.acme.other.in",
+    "agents.acme.other.out",
+    "agents.default.mine.out",
     "workflows.support.out.1",
-    subjects.WORKER_CONTROL,
+    *(subjects.workflow_in("support", 1, pool) for pool in ("default", SHARED)),
+    *(subjects.of_pool(stem, pool) for stem in SAID_BY_WORKERS for pool in ("default", SHARED)),
+    subjects.of_pool(subjects.WORKER_CONTROL, "acme"),
     subjects.IDENTITY_CHANGED,
-    "$JS.API.CONSUMER.MSG.NEXT.AF_AGENTS.agent_other",
+    "$JS.API.CONSUMER.MSG.NEXT.AF_AGENTS.agent_other@acme",
+    "$JS.API.CONSUMER.MSG.NEXT.AF_AGENTS.agent_mine@default",
+    "$JS.API.CONSUMER.MSG.NEXT.AF_AGENTS.agent_mine@_shared",
     "$JS.API.CONSUMER.MSG.NEXT.AF_MESSAGES.shard_1",
-    "$JS.API.CONSUMER.CREATE.AF_AGENTS.agent_other.agents.other.in",
-    "$JS.API.CONSUMER.CREATE.AF_AGENTS.agent_mine.agents.other.in",
-    "$JS.API.CONSUMER.CREATE.AF_AGENTS.agent_mine",
+    "$JS.API.CONSUMER.CREATE.AF_AGENTS.agent_other@acme.agents.acme.other.in",
+    "$JS.API.CONSUMER.CREATE.AF_AGENTS.agent_mine@acme.agents.acme.other.in",
+    "$JS.API.CONSUMER.CREATE.AF_AGENTS.agent_mine@acme.agents.default.mine.in",
+    "$JS.API.CONSUMER.CREATE.AF_AGENTS.agent_mine@default.agents.default.mine.in",
+    "$JS.API.CONSUMER.CREATE.AF_AGENTS.agent_mine@acme",
     "$JS.API.CONSUMER.CREATE.AF_AGENTS",
-    "$JS.API.CONSUMER.DURABLE.CREATE.AF_AGENTS.agent_mine",
-    "$JS.API.CONSUMER.DELETE.AF_AGENTS.agent_other",
+    "$JS.API.CONSUMER.DURABLE.CREATE.AF_AGENTS.agent_mine@acme",
+    "$JS.API.CONSUMER.DELETE.AF_AGENTS.agent_other@acme",
     "$JS.API.STREAM.CREATE.EVIL",
     "$JS.API.STREAM.UPDATE.AF_AGENTS",
     "$JS.API.STREAM.DELETE.AF_AGENTS",
     "$JS.API.STREAM.PURGE.AF_AGENTS",
     "$JS.API.STREAM.MSG.GET.AF_MESSAGES",
     "$JS.API.DIRECT.GET.AF_MESSAGES",
-    "$JS.ACK.AF_AGENTS.agent_other.1.1.1.1.0",
+    "$JS.ACK.AF_AGENTS.agent_other@acme.1.1.1.1.0",
+    "$JS.ACK.AF_AGENTS.agent_mine@default.1.1.1.1.0",
     "$SYS.REQ.SERVER.PING",
 )
 MAY_NOT_HEAR = (
     ">",
-    "agents.mine.in",
-    "agents.other.in",
-    "agents.*.in",
+    "agents.acme.mine.in",
+    "agents.default.mine.in",
+    "agents.*.*.in",
+    *(subjects.of_pool(subjects.WORKER_CONTROL, pool) for pool in ("default", SHARED)),
+    *(subjects.of_pool(subjects.TOOL_TESTS, pool) for pool in ("default", SHARED)),
+    "workers.>",
     subjects.ALL_WORKFLOWS_OUT,
     subjects.ALL_WORKFLOWS_IN,
     "tools.audit",
@@ -140,7 +163,7 @@ async def test_a_worker_can_neither_say_nor_hear_what_is_not_its_own(server):
             await connection.subscribe(subject)
             async with asyncio.timeout(5):
                 assert subject.lower() in (await refused.get()).lower()
-        await connection.publish(subjects.HEARTBEATS, b"alive")
+        await connection.publish(HEARTBEATS, b"alive")
         await connection.flush()
         assert refused.empty()  # so that the refusals above mean something
     finally:

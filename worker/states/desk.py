@@ -34,7 +34,8 @@ class Fenced(Exception):
 class StateDesk:
     """Agents are made before there is a bus to ask over; `connect` gives it."""
 
-    def __init__(self, *, clock: Clock, worker: WorkerId) -> None:
+    def __init__(self, *, clock: Clock, worker: WorkerId, pool: str) -> None:
+        self._subject = subjects.of_pool(subjects.AGENT_STATES, pool)
         self._bus: MessageBus | None = None
         self._clock = clock
         self._worker = worker
@@ -90,7 +91,7 @@ class StateDesk:
         if self._bus is None:
             return "there is no connection to the bus yet"
         try:
-            raw = await self._bus.request(subjects.AGENT_STATES, encode(question), within_s=within_s)
+            raw = await self._bus.request(self._subject, encode(question), within_s=within_s)
         except BusUnavailable as error:
             return error.message
         return decode_answer(raw)

@@ -21,7 +21,8 @@ _AGAIN_S = 0.5
 
 
 class CallClaims:
-    def __init__(self, *, worker: WorkerId, new_id: Callable[[], str], clock: Clock) -> None:
+    def __init__(self, *, worker: WorkerId, pool: str, new_id: Callable[[], str], clock: Clock) -> None:
+        self._pool = pool
         self._worker = worker
         self._new_id = new_id
         self._clock = clock
@@ -44,7 +45,8 @@ class CallClaims:
             if self._bus is None:
                 continue
             try:
-                raw = await self._bus.request(subjects.step_claims(request.shard), question, within_s=_ANSWER_S)
+                subject = subjects.of_pool(subjects.step_claims(request.shard), self._pool)
+                raw = await self._bus.request(subject, question, within_s=_ANSWER_S)
             except BusUnavailable as error:
                 why = error.message
                 continue

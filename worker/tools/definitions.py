@@ -16,7 +16,8 @@ _ANSWER_S = 5.0
 
 
 class Definitions:
-    def __init__(self) -> None:
+    def __init__(self, pool: str) -> None:
+        self._subject = subjects.of_pool(subjects.TOOL_DEFINITIONS, pool)
         self._bus: MessageBus | None = None
         self._kept: OrderedDict[str, LoadedTool] = OrderedDict()
 
@@ -43,7 +44,7 @@ class Definitions:
             raise StepFailed(StepFault("tool_definition_unavailable", "No bus to ask yet.", retryable=True))
         question = msgspec.json.encode(DefinitionQuestion(tenant, digest))
         try:
-            raw = await self._bus.request(subjects.TOOL_DEFINITIONS, question, within_s=_ANSWER_S)
+            raw = await self._bus.request(self._subject, question, within_s=_ANSWER_S)
         except BusUnavailable as error:
             away = f"The tool's pinned definition could not be asked for: {error.message}"
             raise StepFailed(StepFault("tool_definition_unavailable", away, retryable=True)) from None

@@ -7,6 +7,7 @@ again what is not acked in time, and counts; a line that is cut loses what was o
 
 import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -18,10 +19,11 @@ from tests.simulation.model.loop import Process, SimulatedLoop
 
 
 class _Stored:
-    __slots__ = ("deliveries", "hold", "raw", "sequence")
+    __slots__ = ("deliveries", "hold", "raw", "sequence", "subject")
 
-    def __init__(self, sequence: int, raw: bytes) -> None:
+    def __init__(self, sequence: int, subject: str, raw: bytes) -> None:
         self.sequence = sequence
+        self.subject = subject
         self.raw = raw
         self.deliveries = 0
         self.hold = 0  # which handing-out is current: an earlier one's time-out says nothing any more
@@ -57,7 +59,7 @@ class _Reader:
 
 
 class _Delivery:
-    __slots__ = ("_age", "_reader", "_stored", "deliveries", "message")
+    __slots__ = ("_age", "_reader", "_stored", "deliveries", "message", "pool")
 
     def __init__(self, reader: _Reader, stored: _Stored, message: Message) -> None:
         self._reader = reader
@@ -65,6 +67,7 @@ class _Delivery:
         self._age = reader.bus.broker.age
         self.message = message
         self.deliveries = stored.deliveries
+        self.pool = stored.subject.rpartition(".")[2]
 
     def ack(self) -> None:
         self._settle(lambda broker, queue: broker.acked(queue, self._stored))
@@ -121,13 +124,13 @@ class Broker:
         self._known[dedup_id] = now_s
         name = _consumer_of(subject)
         if name:
-            self._put(name, raw)
+            self._put(name, subject, raw)
             if self.forgot and self.fates.is_doubled():
-                self._put(name, raw)
+                self._put(name, subject, raw)
         self.trace("stored", subject, dedup_id)
 
-    def _put(self, name: str, raw: bytes) -> None:
-        stored = _Stored(next(self._sequence), raw)
+    def _put(self, name: str, subject: str, raw: bytes) -> None:
+        stored = _Stored(next(self._sequence), subject, raw)
         queue = self.queue(name)
         heapq.heappush(queue.waiting, (stored.sequence, stored))
         self.pump(queue)
@@ -236,7 +239,7 @@ def _consumer_of(subject: str) -> str:
     """The durable consumer whose subjects this one is among; none for what is only listened to."""
     kind, name, *rest = subject.split(".")
     if kind == "agents":
-        return f"agent_{name}"
+        return f"agent_{rest[0]}@{name}"
     return f"shard_{rest[1]}" if rest[:1] == ["in"] else ""
 
 
@@ -327,7 +330,7 @@ class SimulatedBus:
             raise BusUnavailable("the connection is down")
 
         def spread() -> None:
-            for bus, handler in list(self.broker.listeners.get(subject, ())):
+            for bus, handler in _who_hear(self.broker.listeners, subject):
                 if bus.is_reachable and not self._fates.is_lost():
                     self._loop.inside(bus.process, handler, payload)
 
@@ -340,11 +343,14 @@ class SimulatedBus:
         entries.append((self, handler))
         return _Listening(entries, entries[-1])
 
+    async def listen_pools(self, subject: str, handler: Callable[[str, bytes], None]) -> Subscription:
+        return await self.listen(f"{subject}.*", handler)  # type: ignore[arg-type]  # told apart by its subject
+
     async def request(self, subject: str, payload: bytes, *, within_s: float) -> bytes:
         if not self.is_reachable:
             raise BusUnavailable("the connection is down")
         answer: Any = self._loop.create_future()
-        entries = [entry for entry in self.broker.answerers.get(subject, ()) if entry[0].is_reachable]
+        entries = [entry for entry in _who_hear(self.broker.answerers, subject) if entry[0].is_reachable]
         if not entries:
             raise BusUnavailable(f"nobody answers {subject}")
         bus, handler = entries[int(self._fates.chance.random() * len(entries))]
@@ -372,6 +378,11 @@ class SimulatedBus:
         entries.append((self, handler))
         return _Listening(entries, entries[-1])
 
+    async def answer_pools(
+        self, subject: str, handler: Callable[[str, bytes], Awaitable[bytes]], *, group: str = ""
+    ) -> Subscription:
+        return await self.answer(f"{subject}.*", handler, group=group)  # type: ignore[arg-type]
+
     async def _round_trip(self) -> None:
         if not self.is_reachable:
             raise BusUnavailable("the connection is down")
@@ -380,6 +391,13 @@ class SimulatedBus:
         await there
         if not self.is_reachable:
             raise BusUnavailable("the connection is down")
+
+
+def _who_hear(entries: dict[str, list[Any]], subject: str) -> list[Any]:
+    """Those of this very subject, and those of every pool's, who are told which it was."""
+    stem, _, pool = subject.rpartition(".")
+    of_pools = [(bus, partial(handler, pool)) for bus, handler in entries.get(f"{stem}.*", ())]
+    return [*entries.get(subject, ()), *of_pools]
 
 
 def _done(future: Any, value: Any = None) -> None:

@@ -16,7 +16,7 @@ from agentflow.bus import subjects
 from agentflow.contracts.step import StepRequest
 from agentflow.errors import AgentFlowError, Unavailable
 from agentflow.execution.events import WorkflowRef
-from agentflow.ids import AgentName, TenantId, UlidSource
+from agentflow.ids import DEFAULT_TENANT, AgentName, TenantId, UlidSource
 from agentflow.ports import Startable
 from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.bounds import Bounds
@@ -172,7 +172,7 @@ class ControlPlaneMachine(Machine):
     async def main(self) -> None:
         leaving, db, bus, clock, ids = self._leaving, self.database, self.bus, self.clock, self.id_source()
         agents = LiveAgents(clock, lost_after_s=WORKER_LOST_S)
-        await bus.listen(subjects.HEARTBEATS, agents.heard)
+        await bus.listen_pools(subjects.HEARTBEATS, agents.heard)
 
         async def program_of(tenant: TenantId, ref: WorkflowRef) -> Any:
             return program_named(ref.name)
@@ -268,6 +268,7 @@ class WorkerMachine(Machine):
             Mailbox(
                 AgentName(name),
                 SimulatedAgent(self, self._perform),
+                pool=DEFAULT_TENANT,
                 concurrency=3,
                 ack_wait_s=ACK_WAIT_S,
                 bus=self.bus,
@@ -279,7 +280,9 @@ class WorkerMachine(Machine):
             )
             for name in AGENTS
         ]
-        runtime = Runtime(mailboxes, bus=self.bus, reporter=reporter, clock=clock, worker=worker, drain_s=1.0)
+        runtime = Runtime(
+            mailboxes, bus=self.bus, reporter=reporter, clock=clock, worker=worker, pool=DEFAULT_TENANT, drain_s=1.0
+        )
         await runtime.serve(stop)
 
 

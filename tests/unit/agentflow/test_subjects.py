@@ -15,10 +15,10 @@ def matches(pattern: str, subject: str) -> bool:
 @pytest.mark.parametrize(
     ("subject", "stream"),
     [
-        (subjects.workflow_in("support", 3), "AF_MESSAGES"),
+        (subjects.workflow_in("support", 3, "default"), "AF_MESSAGES"),
         (subjects.workflow_out("support", 3), "AF_MESSAGES"),
-        (subjects.agent_in(AgentName("classifier")), "AF_AGENTS"),
-        (subjects.agent_out(AgentName("classifier")), "AF_AGENTS"),
+        (subjects.agent_in("default", AgentName("classifier")), "AF_AGENTS"),
+        (subjects.agent_out("default", AgentName("classifier")), "AF_AGENTS"),
         (subjects.TOOL_CALLS, "AF_AUDIT"),
         (subjects.TOOL_AUDIT, "AF_AUDIT"),
         (subjects.TOOL_ANOMALY, "AF_AUDIT"),
@@ -31,7 +31,8 @@ def test_every_subject_is_stored_by_exactly_one_stream(subject: str, stream: str
 
 
 def test_heartbeats_are_stored_by_no_stream() -> None:
-    assert not any(matches(pattern, subjects.HEARTBEATS) for spec in subjects.STREAMS for pattern in spec.subjects)
+    heartbeats = subjects.of_pool(subjects.HEARTBEATS, "default")
+    assert not any(matches(pattern, heartbeats) for spec in subjects.STREAMS for pattern in spec.subjects)
 
 
 def test_streams_keep_messages_for_seven_three_and_thirty_days() -> None:
@@ -41,18 +42,18 @@ def test_streams_keep_messages_for_seven_three_and_thirty_days() -> None:
 
 
 def test_the_mailbox_of_an_agent_reads_its_own_steps_and_holds_no_more_than_its_concurrency() -> None:
-    mailbox = subjects.agent_mailbox(AgentName("Fixer_2"), concurrency=7, ack_wait_s=12.5)
+    mailbox = subjects.agent_mailbox("default", AgentName("Fixer_2"), concurrency=7, ack_wait_s=12.5)
 
-    assert (mailbox.stream, mailbox.name) == ("AF_AGENTS", "agent_Fixer_2")
-    assert mailbox.subjects == ("agents.Fixer_2.in",)
+    assert (mailbox.stream, mailbox.name) == ("AF_AGENTS", "agent_Fixer_2@default")
+    assert mailbox.subjects == ("agents.default.Fixer_2.in",)
     assert (mailbox.in_flight_max, mailbox.ack_wait_s) == (7, 12.5)
 
 
 def test_a_shard_inbox_reads_what_is_for_its_shard_in_every_workflow_and_no_committed_events() -> None:
     inbox = subjects.shard_inbox(15)
 
-    assert any(matches(pattern, subjects.workflow_in("support", 15)) for pattern in inbox.subjects)
-    assert not any(matches(pattern, subjects.workflow_in("support", 5)) for pattern in inbox.subjects)
+    assert any(matches(pattern, subjects.workflow_in("support", 15, "default")) for pattern in inbox.subjects)
+    assert not any(matches(pattern, subjects.workflow_in("support", 5, "default")) for pattern in inbox.subjects)
     assert not any(matches(pattern, subjects.workflow_out("support", 15)) for pattern in inbox.subjects)
     assert matches(subjects.shard_feed(15), subjects.workflow_out("support", 15))
     assert (inbox.name, inbox.in_flight_max) == ("shard_15", limits.INBOX_IN_FLIGHT_MAX)
@@ -61,12 +62,24 @@ def test_a_shard_inbox_reads_what_is_for_its_shard_in_every_workflow_and_no_comm
 @pytest.mark.parametrize("name", ["", "a.b", "*", ">", "two words", "line\nbreak", "ä", "x" * 65])
 def test_an_agent_name_that_is_no_plain_token_is_refused(name: str) -> None:
     with pytest.raises(subjects.UnusableName) as refused:
-        subjects.agent_in(AgentName(name))
+        subjects.agent_in("default", AgentName(name))
 
     assert repr(name) in refused.value.message
+
+
+@pytest.mark.parametrize("pool", ["", "a.b", "*", ">", "_other", "Acme", "two words", "line\nbreak", "x" * 64])
+def test_a_pool_that_is_neither_a_tenant_nor_the_shared_one_is_refused(pool: str) -> None:
+    with pytest.raises(subjects.UnusableName):
+        subjects.of_pool(subjects.HEARTBEATS, pool)
+
+
+def test_no_two_mailboxes_share_a_name() -> None:
+    pairs = [("a", "b-c"), ("a-b", "c"), ("a", "b"), ("_shared", "b"), ("a-b-c", "d")]
+
+    assert len({subjects.mailbox_name(pool, AgentName(agent)) for pool, agent in pairs}) == len(pairs)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "*", ">", "Support", "two words", "line\nbreak", "x" * 129])
 def test_a_workflow_name_that_is_no_plain_token_is_refused(name: str) -> None:
     with pytest.raises(subjects.UnusableName):
-        subjects.workflow_in(name, 0)
+        subjects.workflow_in(name, 0, "default")

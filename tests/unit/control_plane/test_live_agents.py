@@ -27,7 +27,7 @@ def agents(clock):
 
 def beat(live, worker="wrk_1", /, **changes):
     fields = {"agents": {"classifier": 1}, "started_at_ms": 0, "at_ms": 0, "steps": (STEP,)} | changes
-    live.heard(msgspec.json.encode(Heartbeat(worker=worker, **fields)))
+    live.heard("default", msgspec.json.encode(Heartbeat(worker=worker, **fields)))
 
 
 async def pass_time(agents, clock, seconds, lost, *, can_hear=True):
@@ -46,9 +46,9 @@ async def test_a_worker_that_falls_silent_is_told_once_with_what_it_held(agents,
 
     (told,) = lost
     assert (told.worker, told.agents, told.steps) == ("wrk_1", ("classifier",), (STEP,))
-    assert agents.is_lost("wrk_1")
+    assert agents.is_lost("default", "wrk_1")
     assert not agents.holds(STEP)
-    assert agents.now() == []
+    assert agents.now("default") == []
 
 
 async def test_a_worker_that_says_goodbye_is_not_lost(agents, clock, lost):
@@ -65,7 +65,7 @@ async def test_nobody_is_lost_while_we_ourselves_cannot_hear_nor_just_after(agen
     await pass_time(agents, clock, 5, lost)
 
     assert lost == []
-    assert not agents.is_lost("wrk_1")
+    assert not agents.is_lost("default", "wrk_1")
     await pass_time(agents, clock, 1, lost)
     assert len(lost) == 1
 
@@ -78,9 +78,9 @@ async def test_nobody_is_lost_because_we_ourselves_stood_still(agents, clock):
 
 
 async def test_a_control_plane_that_has_just_begun_calls_nobody_lost(agents, clock, lost):
-    assert not agents.is_lost("wrk_unheard")
+    assert not agents.is_lost("default", "wrk_unheard")
     await pass_time(agents, clock, 6, lost)
-    assert agents.is_lost("wrk_unheard")
+    assert agents.is_lost("default", "wrk_unheard")
 
 
 async def test_draining_workers_are_not_counted_and_counts_add_up(agents):
@@ -88,7 +88,7 @@ async def test_draining_workers_are_not_counted_and_counts_add_up(agents):
     beat(agents, "wrk_2", agents={"classifier": 2, "tools": 0})
     beat(agents, "wrk_3", draining=True)
 
-    assert [(agent.name, agent.workers, agent.running) for agent in agents.now()] == [
+    assert [(agent.name, agent.workers, agent.running) for agent in agents.now("default")] == [
         ("classifier", 2, 3),
         ("tools", 1, 0),
     ]

@@ -55,6 +55,7 @@ def open_mailbox(bus, ids):
         mailbox = Mailbox(
             "classifier",
             agent,
+            pool="default",
             concurrency=concurrency,
             ack_wait_s=ack_wait_s,
             bus=bus,
@@ -81,9 +82,9 @@ async def test_the_result_is_stored_before_the_step_is_acked(bus, asked, open_ma
 
         assert bus.story == ["publish", "ack"]
         subject, _, dedup = bus.published[0]
-        assert (subject, dedup) == ("workflows.support.in.3", "exec_1/classify#1/result")
+        assert (subject, dedup) == ("workflows.support.in.3.default", "exec_1/classify#1/result")
         assert bus.results[0].output == {"path": "classify"}
-        assert bus.consumer.subjects == ("agents.classifier.in",)
+        assert bus.consumer.subjects == ("agents.default.classifier.in",)
 
 
 async def test_a_doubled_delivery_of_a_running_step_is_not_done_twice_and_both_are_acked(bus, asked, open_mailbox):

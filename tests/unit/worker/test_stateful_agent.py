@@ -46,10 +46,10 @@ class World:
         self.deaf = 0
         self.mute = 0
         self.states = AgentStates(
-            self.shelf, clock=SystemClock(), is_lost=self.lost.__contains__, ask_release=self._release
+            self.shelf, clock=SystemClock(), is_lost=lambda _, worker: worker in self.lost, ask_release=self._release
         )
 
-    async def _release(self, ref):
+    async def _release(self, pool, ref):
         for agent in self.agents:
             agent.release(ReleaseState(ref.tenant, ref.agent, ref.instance))
 
@@ -57,7 +57,7 @@ class World:
         if self.deaf:
             self.deaf -= 1
             raise BusUnavailable("away for a test")
-        answer = await self.states.answer(payload)
+        answer = await self.states.answer(subject.rpartition(".")[2], payload)
         if self.mute:
             self.mute -= 1
             raise BusUnavailable("the answer got lost")
@@ -65,7 +65,7 @@ class World:
 
     def agent(self, worker, thing, *, clock=None, **rules):
         clock = clock or SystemClock()
-        desk = StateDesk(clock=clock, worker=worker)
+        desk = StateDesk(clock=clock, worker=worker, pool="default")
         desk.connect(self)
 
         def make(life):
