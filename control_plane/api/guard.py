@@ -8,23 +8,26 @@ application cannot be made, and `ensure_guarded` finds a route that came past it
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, APIWebSocketRoute, iter_route_contexts
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket
 
-from agentflow.errors import AgentFlowError, Bug, Unavailable
-from agentflow.limits import CREDENTIAL_RECHECK_S
-from control_plane.api.errors import answer_to, problem_response
+from agentflow.errors import AgentFlowError, Bug
+from control_plane.api.belongings import owner_of, told_of
+from control_plane.api.errors import answer_to, malformed, problem_response
+from control_plane.identity.authentication import Authenticator
 from control_plane.identity.identity import credential_of
 from control_plane.identity.permissions import Permission
 from control_plane.identity.principals import Principal
 from control_plane.identity.rates import Standing, TooOften
+from control_plane.identity.staying import loss_of, while_allowed
 from control_plane.service import ControlPlane
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -55,12 +58,16 @@ def public(endpoint: _Endpoint) -> _Endpoint:
 
 async def authorised(request: HTTPConnection, permission: Permission) -> Principal:
     """Whoever asks, once they have proved to have this right. Raises `Unauthenticated` or `Forbidden`."""
-    presented = credential_of(request.headers.get("authorization"))
-    authenticator = cast(ControlPlane, request.app.state.control_plane).identity.authenticator
+    authenticator, presented = _presented(request)
     principal = authenticator.recall(presented) or await authenticator.authenticate(presented)
     principal.require(permission)
     request.scope[_PRINCIPAL] = principal
     return principal
+
+
+def _presented(request: HTTPConnection) -> tuple[Authenticator, str]:
+    authenticator = cast(ControlPlane, request.app.state.control_plane).identity.authenticator
+    return authenticator, credential_of(request.headers.get("authorization"))
 
 
 async def counted(request: HTTPConnection, principal: Principal) -> None:
@@ -74,6 +81,15 @@ def with_standing(request: HTTPConnection, answer: Response, error: AgentFlowErr
     if isinstance(standing, Standing):
         answer.headers.update(standing.headers())
     return answer
+
+
+async def refusal(request: HTTPConnection, path: str, error: AgentFlowError) -> Response:
+    """The answer to a request that failed; `path` as its route declares it."""
+    principal = request.scope.get(_PRINCIPAL)
+    if isinstance(principal, Principal):
+        plane = cast(ControlPlane, request.app.state.control_plane)
+        error = await told_of(error, path, request.path_params, plane, principal)
+    return with_standing(request, answer_to(error), error)
 
 
 def principal_of(request: HTTPConnection) -> Principal:
@@ -95,10 +111,12 @@ class GuardedRoute(APIRoute):
             try:
                 await counted(request, await authorised(request, permission))
                 answer = await handle(request)
+            except RequestValidationError as wrong:
+                return await refusal(request, self.path, malformed(wrong.errors()))
             except AgentFlowError as error:
-                return with_standing(request, answer_to(error), error)
+                return await refusal(request, self.path, error)
             if isinstance(answer, StreamingResponse):
-                answer.body_iterator = _while_allowed(aiter(answer.body_iterator), request, permission)
+                answer.body_iterator = _while_allowed(answer.body_iterator, request, permission)
             return with_standing(request, answer)
 
         return guarded
@@ -115,6 +133,8 @@ def permissions_of(app: FastAPI) -> dict[tuple[str, str], Permission | None]:
         route, path = context.original_route, context.path or ""
         if not isinstance(route, GuardedRoute | APIWebSocketRoute):
             raise Bug(f"The route {path} is not guarded: declare it on a guarded_router.")
+        if "{" in path and 422 in getattr(route, "responses", ()) and owner_of(path) is None:
+            raise Bug(f"Nobody can tell whose {path} is: add how it is found to control_plane.api.belongings.")
         for method in context.methods or {"WEBSOCKET"}:
             found[method, path] = _declared(route.endpoint, path)
     return found
@@ -143,7 +163,7 @@ def _guarded_socket(endpoint: Callable[..., Any], permission: Permission) -> Cal
             await socket.send_denial_response(problem_response(error))
             return
         serving = asyncio.ensure_future(endpoint(*args, **kwargs))
-        watching = asyncio.ensure_future(_lost_its_right(socket, permission))
+        watching = asyncio.ensure_future(loss_of(*_presented(socket), permission))
         try:
             await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
@@ -158,26 +178,9 @@ def _guarded_socket(endpoint: Callable[..., Any], permission: Permission) -> Cal
     return guarded
 
 
-async def _lost_its_right(connection: HTTPConnection, permission: Permission) -> None:
-    """Returns when what was proved at the beginning is not true any more."""
-    while await _still(connection, permission):  # noqa: ASYNC110 - nobody tells: it is asked again
-        await asyncio.sleep(CREDENTIAL_RECHECK_S)
-
-
-async def _still(connection: HTTPConnection, permission: Permission) -> bool:
-    try:
-        await authorised(connection, permission)
-    except Unavailable:
-        return True  # nobody can tell now; it was true before
-    except AgentFlowError:
-        return False
-    return True
-
-
-async def _while_allowed(body: AsyncIterator[Any], request: Request, permission: Permission) -> AsyncIterator[Any]:
-    """A stream without end, until whoever reads it may not any more."""
-    async with aclosing(cast(AsyncGenerator[Any, None], body)):
-        async for chunk in body:
-            if not await _still(request, permission):
-                return
-            yield chunk
+async def _while_allowed(body: AsyncIterable[Any], request: Request, permission: Permission) -> AsyncIterator[Any]:
+    """A stream without end, until whoever reads it may not any more: it ends, and the next request is told why."""
+    async with aclosing(cast(AsyncGenerator[Any, None], aiter(body))) as chunks:
+        with suppress(AgentFlowError):
+            async for chunk in while_allowed(chunks, *_presented(request), permission):
+                yield chunk

@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentflow.errors import AgentFlowError
 from control_plane.api import workflows
-from control_plane.api.errors import answer_to
-from control_plane.api.guard import authorised, counted, with_standing
+from control_plane.api.guard import authorised, counted, refusal, with_standing
 from control_plane.api.request import control_plane_of, key_of
 from control_plane.identity.permissions import Permission
 
+_TEMPLATE = "/api/v1/workflows/{reference}/execute"
 _EXECUTE = re.compile(r"/api/v1/workflows/([^/]+)/execute")
 
 
@@ -38,5 +38,5 @@ class Shortcut:
             answer = await workflows.started(request, behind, caller.tenant, key_of(request))
             with_standing(request, answer)
         except AgentFlowError as error:
-            answer = with_standing(request, answer_to(error), error)
+            answer = await refusal(request, _TEMPLATE, error)
         await answer(scope, receive, send)

@@ -4,6 +4,7 @@ Remembered by hash, for seconds: then the database is asked again, so what anoth
 gone here within `CREDENTIAL_RECHECK_S`, and at once where its message arrives (`forget`).
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 
@@ -28,6 +29,7 @@ class Authenticator:
         self._clock = clock
         self._remembered: dict[bytes, tuple[float, Principal]] = {}
         self._generation = 0
+        self.change = asyncio.Event()  # set once, at the next `forget`
 
     def recall(self, presented: str) -> Principal | None:
         """Whoever this credential proved to be, if that was seconds ago. What most requests need, and cheap."""
@@ -56,6 +58,8 @@ class Authenticator:
         """Somebody's rights changed: prove everything again."""
         self._generation += 1
         self._remembered.clear()
+        self.change.set()
+        self.change = asyncio.Event()
 
     def _remember(self, digest: bytes, principal: Principal) -> None:
         good_s = CREDENTIAL_RECHECK_S

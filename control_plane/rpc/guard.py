@@ -4,8 +4,10 @@ Who calls is proved from the metadata `authorization` before a request is decode
 principal to the services.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import grpc
@@ -14,6 +16,7 @@ from agentflow.errors import AgentFlowError, Bug
 from control_plane.identity.identity import Identity, credential_of
 from control_plane.identity.permissions import Permission
 from control_plane.identity.principals import Principal
+from control_plane.identity.staying import while_allowed
 from control_plane.rpc.errors import metadata_of, status_of
 
 PERMISSIONS: dict[str, Permission] = {
@@ -73,7 +76,10 @@ class Guard(grpc.aio.ServerInterceptor):
             await self._identity.rates.take(principal.tenant, principal.id)
         except AgentFlowError as error:
             return _refusing(handler, error)
-        return _answering_as(handler, principal)
+        allowed = partial(
+            while_allowed, authenticator=self._identity.authenticator, presented=presented, permission=permission
+        )
+        return _answering_as(handler, principal, allowed)
 
 
 def _authorization(details: grpc.HandlerCallDetails) -> str | None:
@@ -95,8 +101,11 @@ def _refusing(handler: "grpc.RpcMethodHandler[Any, Any]", error: AgentFlowError)
 
 
 def _answering_as(
-    handler: "grpc.RpcMethodHandler[Any, Any]", principal: Principal
+    handler: "grpc.RpcMethodHandler[Any, Any]",
+    principal: Principal,
+    allowed: Callable[[AsyncIterator[Any]], AsyncGenerator[Any, None]],
 ) -> "grpc.RpcMethodHandler[Any, Any]":
+    """`allowed`: the parts of a stream, for as long as whoever asked may have them."""
     inner = _behaviour(handler)
 
     async def answer(request: Any, context: Any) -> Any:
@@ -105,8 +114,12 @@ def _answering_as(
 
     async def stream(request: Any, context: Any) -> Any:
         _caller.set(principal)
-        async for part in inner(request, context):
-            yield part
+        async with aclosing(inner(request, context)) as parts, aclosing(allowed(parts)) as watched:
+            try:
+                async for part in watched:
+                    yield part
+            except AgentFlowError as lost:
+                await context.abort(status_of(lost), str(lost), metadata_of(lost))
 
     return _with(handler, stream if handler.response_streaming else answer)
 

@@ -58,6 +58,19 @@ def test_a_route_that_came_past_the_guard_is_found():
         ensure_guarded(app)
 
 
+def test_a_route_about_a_thing_that_nobody_can_find_an_owner_of_is_found():
+    app, router = api(), guarded_router(tags=["gadgets"])
+
+    @router.post("/api/v1/gadgets/{gadget}", responses={422: {"description": "Wrong."}})
+    @needs(Permission.EXECUTIONS_READ)
+    async def change(gadget: str) -> dict[str, Any]:
+        return {}
+
+    app.include_router(router)
+    with pytest.raises(Bug, match="Nobody can tell whose"):
+        ensure_guarded(app)
+
+
 def test_a_socket_without_a_permission_is_found():
     app, router = api(), guarded_router()
 
