@@ -22,6 +22,7 @@ LOOP_MAX = 100_000  # the highest bound a loop or a cycle may be given
 HOPS_PER_ANSWER_MAX = 2 * STATES_PER_WORKFLOW_MAX  # states passed without waiting for anything: more is no progress
 EXPRESSION_CHARS_MAX = 4_096  # a condition should fit on a screen; bounds compile time
 EXPRESSIONS_PER_WORKFLOW_MAX = 10_000  # each takes up to 1 ms to compile, inside a request
+EXPRESSIONS_SHARED_MAX = 4_000  # compiled ones that equal texts share, a few kilobytes each; others are compiled again
 EXPRESSION_MACROS_MAX = 4  # each `map`, `filter`, `all`, `exists` walks a list, and a chain of them can double it
 EXPRESSION_MACRO_DEPTH_MAX = 2  # one inside another multiplies the walks
 EXPRESSION_ADDITIONS_MAX = 16  # `x + x` inside a chain of macros is how a small expression makes gigabytes

@@ -4,7 +4,7 @@
 place empty and is listed beside the data (`claims`), so nothing a user writes can ever be mistaken for one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -85,9 +85,11 @@ class HoldsClaims(Exception):
 
 
 def refuse_claims(value: Any) -> Any:
-    """The `enc_hook` of every encoder of events and messages: costs nothing where there is no claim."""
+    """The `enc_hook` of every encoder of events, messages and states: costs nothing where there is no claim."""
     if isinstance(value, Claim):
         raise HoldsClaims
+    if isinstance(value, Mapping):
+        return dict(sorted(value.items()))  # one that has no order of its own, such as those of a state
     raise NotImplementedError(f"{type(value).__name__} is not JSON")
 
 
@@ -146,6 +148,9 @@ def claims_in(value: Any) -> Iterator[Claim]:
     elif isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             yield from claims_in(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for _, item in sorted(value.items()):
+            yield from claims_in(item)
 
 
 def encode(encoder: msgspec.json.Encoder, struct: msgspec.Struct) -> bytes:
@@ -167,7 +172,7 @@ def decode(decoder: "msgspec.json.Decoder[T]", raw: bytes | str) -> T:
         whole = joined(plain, listed)
     except (LookupError, TypeError) as error:
         raise msgspec.ValidationError(f"a claim has no place: {error}") from None
-    return msgspec.convert(whole, decoder.type)
+    return msgspec.convert(whole, decoder.type, dec_hook=decoder.dec_hook)
 
 
 def _looked_into(value: Any) -> Any:
@@ -191,6 +196,8 @@ def _opened(value: Any) -> Any:
         fields = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         tag = {} if config.tag is None else {str(config.tag_field): config.tag}
         return {**tag, **{encoded: _opened(getattr(value, name)) for encoded, name in fields}}
+    if isinstance(value, Mapping):
+        return {key: _opened(item) for key, item in sorted(value.items())}
     return msgspec.to_builtins(value)
 
 

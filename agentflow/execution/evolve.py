@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from agentflow import limits
 from agentflow.contracts.step import IN_DOUBT, StepFault
 from agentflow.execution import events as happened
+from agentflow.execution.agenda import Agenda
 from agentflow.execution.events import Answered, Event
 from agentflow.execution.frozen_map import FrozenMap
 from agentflow.execution.state import (
@@ -269,7 +270,7 @@ def _visited(visits: FrozenMap[int], path: StepPath) -> FrozenMap[int]:
     return visits.put(key, int(visit or 1))
 
 
-def _no_timeout(state: ExecutionState, flight: happened.StepScheduled) -> FrozenMap[str]:
+def _no_timeout(state: ExecutionState, flight: happened.StepScheduled) -> Agenda:
     return state.due.without(due_key(flight.at_ms + flight.timeout_ms, DUE_TIMEOUT, flight.path))
 
 
@@ -314,11 +315,10 @@ def _unpaused(state: ExecutionState, at_ms: int) -> ExecutionState:
 
 def _closed(state: ExecutionState, version: int, at_ms: int, status: Status) -> ExecutionState:
     closed: dict[str, Any] = dict.fromkeys(
-        ("in_flight", "waiting", "children", "tasks", "timers", "awaited", "due", "held", "doubts"), NOTHING
+        ("in_flight", "waiting", "children", "tasks", "timers", "awaited", "held", "doubts"), NOTHING
     )
-    return replace(
-        state, version=version, ended_at_ms=at_ms, status=status, paused_at_ms=None, ending=None, broken=None, **closed
-    )
+    closed |= {"due": Agenda(), "paused_at_ms": None, "ending": None, "broken": None}
+    return replace(state, version=version, ended_at_ms=at_ms, status=status, **closed)
 
 
 def _broken(state: ExecutionState, answered: Answered | None) -> Broken:
@@ -357,7 +357,7 @@ def _retried(state: ExecutionState, version: int, event: happened.ExecutionRetri
 
 def _taken_up(state: ExecutionState, broken: Broken) -> ExecutionState:
     """What only waits, waits again; what is to be done again is scheduled by the events that follow."""
-    due: FrozenMap[str] = NOTHING
+    due = Agenda()
     for key, at_ms in broken.timers.items():
         due = due.put(due_key(at_ms, DUE_TIMER, key), key)
     return replace(state, broken=None, timers=broken.timers, awaited=broken.awaited, due=due)

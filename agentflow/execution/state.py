@@ -2,7 +2,7 @@
 
 One struct that JSON holds without loss, so it can be stored and continued elsewhere. Nothing in it grows with
 history: finished steps leave their newest output by name and a count by key, so the thousandth step costs what
-the first one did; and a change copies a few small parts, however much is open (see `frozen_map`).
+the first one did, however many there are and however much is open (see `frozen_map` and `agenda`).
 """
 
 from enum import StrEnum
@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from agentflow.contracts import claims
 from agentflow.contracts.step import StepFault
+from agentflow.execution.agenda import Agenda
 from agentflow.execution.commands import Command, DispatchStep, OpenTask, StartChild
 from agentflow.execution.events import (
     Answered,
@@ -22,10 +24,11 @@ from agentflow.execution.events import (
     TaskOpened,
     WorkflowRef,
 )
-from agentflow.execution.frozen_map import FrozenMap
+from agentflow.execution.frozen_map import FrozenMap, from_json
 from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId, WorkerId
 
 NOTHING: FrozenMap[Any] = FrozenMap()
+_EMPTY: Any = msgspec.field(default_factory=lambda: NOTHING)
 
 
 class Status(StrEnum):
@@ -82,8 +85,8 @@ class Broken(msgspec.Struct, frozen=True):
     steps: tuple[StepScheduled, ...] = ()
     children: tuple[ChildStarted, ...] = ()
     tasks: tuple[TaskOpened, ...] = ()
-    timers: FrozenMap[int] = NOTHING
-    awaited: FrozenMap[Awaited] = NOTHING
+    timers: FrozenMap[int] = _EMPTY
+    awaited: FrozenMap[Awaited] = _EMPTY
 
 
 class ExecutionState(msgspec.Struct, frozen=True):
@@ -104,20 +107,20 @@ class ExecutionState(msgspec.Struct, frozen=True):
     begun_at_ms: int = 0  # or began to wait for its turn; later by every pause, so the time-out counts from here
 
     # What is open. Steps, children and tasks by path; timers and signals by the key that the program gave.
-    in_flight: FrozenMap[StepScheduled] = NOTHING
-    waiting: FrozenMap[Waiting] = NOTHING
-    children: FrozenMap[ChildStarted] = NOTHING
-    tasks: FrozenMap[TaskOpened] = NOTHING
-    timers: FrozenMap[int] = NOTHING
-    awaited: FrozenMap[Awaited] = NOTHING
-    claimed: FrozenMap[Claimed] = NOTHING  # by path; while it is not known that the call was made, or was not
-    doubts: FrozenMap[Doubt] = NOTHING
-    due: FrozenMap[str] = NOTHING  # every moment that matters, soonest first: see `due_key`
+    in_flight: FrozenMap[StepScheduled] = _EMPTY
+    waiting: FrozenMap[Waiting] = _EMPTY
+    children: FrozenMap[ChildStarted] = _EMPTY
+    tasks: FrozenMap[TaskOpened] = _EMPTY
+    timers: FrozenMap[int] = _EMPTY
+    awaited: FrozenMap[Awaited] = _EMPTY
+    claimed: FrozenMap[Claimed] = _EMPTY  # by path; while it is not known that the call was made, or was not
+    doubts: FrozenMap[Doubt] = _EMPTY
+    due: Agenda = Agenda()
 
     # What is known.
-    visits: FrozenMap[int] = NOTHING  # how often each key was used, so that no path is used twice
-    outputs: FrozenMap[Any] = NOTHING
-    memory: FrozenMap[Any] = NOTHING
+    visits: FrozenMap[int] = _EMPTY  # how often each key was used, so that no path is used twice
+    outputs: FrozenMap[Any] = _EMPTY
+    memory: FrozenMap[Any] = _EMPTY
     vars: dict[str, Any] = {}
     kept: tuple[SignalReceived, ...] = ()  # signals nobody has waited for yet, oldest first
     seen: tuple[str, ...] = ()  # ids of the last requests, so that a repeated one changes nothing
@@ -126,7 +129,7 @@ class ExecutionState(msgspec.Struct, frozen=True):
     paused_at_ms: int | None = None
     breakpoints: tuple[str, ...] = ()  # keys of the program before which to stop
     stopped_at: str = ""  # the breakpoint it is paused at
-    held: FrozenMap[Answered] = NOTHING  # what ended while paused, in its order: told to the program on resume
+    held: FrozenMap[Answered] = _EMPTY  # what ended while paused, in its order: told to the program on resume
     ending: StepFault | None = None  # why the program is undoing its work
     failed: StepScheduled | ChildStarted | None = None  # the last thing that ended badly
     broken: Broken | None = None
@@ -143,6 +146,19 @@ class ExecutionState(msgspec.Struct, frozen=True):
         return bool(
             self.in_flight or self.waiting or self.timers or self.awaited or self.children or self.tasks or self.doubts
         )
+
+
+_encoder = msgspec.json.Encoder(enc_hook=claims.refuse_claims)
+_decoder = msgspec.json.Decoder(ExecutionState, dec_hook=from_json)
+
+
+def encode_state(state: ExecutionState) -> bytes:
+    """As JSON: the same bytes for the same state, whoever writes it."""
+    return claims.encode(_encoder, state)
+
+
+def decode_state(raw: bytes) -> ExecutionState:
+    return claims.decode(_decoder, raw)
 
 
 def key_of(path: StepPath) -> str:

@@ -2,11 +2,12 @@
 
 Scalars follow the core schema of YAML 1.2 (`on`, `yes` and `12:30` are text), values are those of JSON,
 and keys are text. Built from parser events with a stack of its own, so that depth, aliases and size are
-refused while reading and never after.
+refused while reading and never after. Equal texts are one object (`intern`): a thousand states name few agents.
 """
 
 import re
 from collections.abc import Iterator
+from sys import intern
 from typing import Any
 
 import yaml
@@ -143,7 +144,7 @@ class _Builder:
     def _key(self, parent: "_Collection", event: Any) -> None:
         if not isinstance(event, yaml.ScalarEvent):
             raise _Refused(_at(event, "A key must be text.", "Write the key itself here, not an alias."))
-        key = event.value
+        key = intern(event.value)
         if key in parent.node.keys:
             line, column = parent.node.keys[key]
             self.problems.append(
@@ -159,7 +160,7 @@ class _Builder:
         style = event.style or ""
         plain = style == "" and event.implicit[0]
         wants_key = bool(self._open) and self._open[-1].wants_key
-        data = self._resolved(event) if plain and not wants_key else event.value
+        data = self._resolved(event) if plain and not wants_key else intern(event.value)
         one_line = event.start_mark.line == event.end_mark.line
         return Node(data, *_place(event), style=style, one_line=one_line)
 
@@ -178,7 +179,7 @@ class _Builder:
         if _NOT_FINITE.fullmatch(text):
             self.problems.append(_at(event, f"{text} is not a number in JSON.", "Use a finite number, or quotes."))
             return 0
-        return text
+        return intern(text)
 
     def _integer(self, text: str, event: Any) -> int:
         number = int(text, 0 if text[:2] in ("0o", "0x") else 10) if len(text) <= _INTEGER_CHARS_MAX else None

@@ -6,36 +6,37 @@ the state itself, so a release that changes the state never reads what an older 
 """
 
 import hashlib
+from typing import get_args, get_origin
 
 import msgspec
 import zstandard
+from msgspec.structs import fields
 
-from agentflow.contracts import claims
-from agentflow.execution.state import ExecutionState
+from agentflow.execution.frozen_map import FrozenMap
+from agentflow.execution.state import ExecutionState, decode_state, encode_state
 from agentflow.limits import STATE_SNAPSHOT_BYTES
 from agentflow.ports import NewEvents
 
 # Raise it when `evolve` comes to another state from the same events without a change in the shape of the state.
 _NUMBER = 1
 
-_encoder = msgspec.json.Encoder(enc_hook=claims.refuse_claims)
-_decoder = msgspec.json.Decoder(ExecutionState)
-
 
 def _shape() -> str:
-    schema = msgspec.json.encode(msgspec.json.schema(ExecutionState), order="deterministic")
-    return hashlib.sha256(schema).hexdigest()[:16]
+    """A schema does not say what is inside of a frozen map, so the kinds of what they hold stand beside it."""
+    held = [get_args(field.type)[0] for field in fields(ExecutionState) if get_origin(field.type) is FrozenMap]
+    shapes = msgspec.json.schema_components([ExecutionState, *held], schema_hook=lambda _kind: {"type": "object"})
+    return hashlib.sha256(msgspec.json.encode(shapes, order="deterministic")).hexdigest()[:16]
 
 
 FORMAT = f"{_NUMBER}-{_shape()}"
 
 
 def packed(state: ExecutionState) -> bytes:
-    return zstandard.ZstdCompressor(level=1).compress(claims.encode(_encoder, state))
+    return zstandard.ZstdCompressor(level=1).compress(encode_state(state))
 
 
 def unpacked(data: bytes) -> ExecutionState:
-    return claims.decode(_decoder, zstandard.ZstdDecompressor().decompress(data))
+    return decode_state(zstandard.ZstdDecompressor().decompress(data))
 
 
 def due(new: NewEvents, every: int) -> bytes | None:

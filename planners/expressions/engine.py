@@ -55,6 +55,8 @@ class Engine(Protocol):
     @property
     def NAME(self) -> str: ...  # noqa: N802 (an engine is a module)
 
+    def __hash__(self) -> int: ...
+
     def compile_text(self, text: str, variables: Mapping[str, str]) -> Compiled | list[Refusal]:
         """Parse and type-check against the declared variables, whose names may be dotted (`input.severity`)."""
         ...

@@ -6,17 +6,21 @@ comparison is answered by `shortcut` where that is sure to say what the engine w
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+from agentflow import limits
 from agentflow.contracts.claims import ValueLost, claims_in, revealed, within
 from agentflow.contracts.step import StepFault
-from planners.expressions.bounds import cost_of, measure
+from planners.expressions.bounds import cost_of, measure, words_of
 from planners.expressions.check import Checked, check, faults_of, runnable
 from planners.expressions.engine import DYN, NO_FIELDS, Compiled, Engine, Failure, no_field, no_name
 from planners.expressions.engines import ENGINE
 from planners.expressions.expression import Expression as Expression
 from planners.expressions.expression import Watched
+from planners.expressions.faults import Fault
 from planners.expressions.jsonpath import compile_path
 from planners.expressions.lexer import name_paths
 from planners.expressions.reading import MISSING, reader, wanted_of
@@ -31,22 +35,27 @@ class CelExpression(Expression):
     language = "cel"
 
     def __init__(
-        self, text: str, checked: Checked, compiled: Compiled | None, scope: Scope, alone: tuple[str, ...] | None = None
+        self,
+        text: str,
+        checked: Checked,
+        compiled: Compiled | None,
+        local: Collection[str],
+        alone: tuple[str, ...] | None = None,
     ) -> None:
         """`alone` is the path of an expression that is nothing but a name, and needs no engine."""
         super().__init__(text)
         self._evaluate = _no_engine if compiled is None else compiled.evaluate
         places = name_paths(checked.words)
         paths = [path.parts for path in places if path.parts[0] in checked.roots]
-        self._names = {path[0]: _no_such(path[0], scope) for path in paths}
+        self._names = {path[0]: _no_such(path[0], local) for path in paths}
         self._paths = tuple(dict.fromkeys(paths))
         # A name alone is walked here: nothing needs to be cut down for an engine, except all steps to one.
         wanted = wanted_of(paths) if alone is None or alone[0] == "steps" else {alone[0]: None}
-        self._readers = tuple((name, reader(name, parts, scope)) for name, parts in wanted.items())
+        self._readers = tuple((name, reader(name, parts, local)) for name, parts in wanted.items())
         self._alone = alone
         cost = cost_of(checked.words, places, checked.type) if alone is None else None
         self._cost = None if cost is None or cost.is_small else cost
-        self._shortcut = shortcut_of(checked.words, checked.roots, scope) if alone is None else None
+        self._shortcut = shortcut_of(checked.words, checked.roots, local) if alone is None else None
 
     def value(self, facts: Facts) -> Any:
         """May be a claim where the expression is nothing but a name: such a value passes through unread."""
@@ -149,13 +158,22 @@ def compile_cel(text: str, scope: Scope, engine: Engine = ENGINE) -> tuple[CelEx
     checked = check(text, scope)
     if checked.faults:
         return None, checked
+    made = _made(text, checked.type, checked.roots, checked.roots.intersection(scope.locals), engine)
+    return (made, checked) if isinstance(made, CelExpression) else (None, replace(checked, faults=made))
+
+
+@lru_cache(limits.EXPRESSIONS_SHARED_MAX)
+def _made(
+    text: str, kind: str, roots: frozenset[str], local: frozenset[str], engine: Engine
+) -> CelExpression | tuple[Fault, ...]:
+    """One for all who write the same where the names mean the same: a thousand states often have but a few texts."""
+    checked = Checked(words_of(text), (), kind, roots)
     if (name := _name_alone(text, checked)) is not None:
-        return CelExpression(text, checked, None, scope, name), checked
-    compiled = engine.compile_text(runnable(text, checked.words), dict.fromkeys(checked.roots, DYN))
+        return CelExpression(text, checked, None, local, name)
+    compiled = engine.compile_text(runnable(text, checked.words), dict.fromkeys(sorted(roots), DYN))
     if not isinstance(compiled, list):
-        return CelExpression(text, checked, compiled, scope), checked
-    # What the checker could not see, such as `has()` of something that is no field.
-    return None, replace(checked, faults=tuple(faults_of(compiled)))
+        return CelExpression(text, checked, compiled, local)
+    return tuple(faults_of(compiled))  # what the checker could not see, such as `has()` of something that is no field
 
 
 def _name_alone(text: str, checked: Checked) -> tuple[str, ...] | None:
@@ -167,8 +185,8 @@ def _no_engine(_data: Any) -> Failure:
     return Failure("it is only a name")
 
 
-def _no_such(name: str, scope: Scope) -> str:
-    where = "" if name in RESERVED or name in scope.locals else " in the previous step's output"
+def _no_such(name: str, local: Collection[str]) -> str:
+    where = "" if name in RESERVED or name in local else " in the previous step's output"
     return no_name(name) + where
 
 

@@ -47,6 +47,10 @@ class Expression(ABC):
     def values_used(self, facts: Facts) -> dict[str, Any]:
         """Every name that the text reads, with its value; a name that is nowhere is left out."""
 
+    def render(self, facts: Facts) -> Any:
+        """As a template: a text that is nothing but an expression."""
+        return self.value(facts)
+
     def looked_into(self, facts: Facts) -> Any:
         """The value, and never a claim on one."""
         try:

@@ -76,7 +76,7 @@ def compile_path(text: str, scope: Scope) -> tuple[PathExpression | None, Checke
     faults = _unknown_names(query, scope)
     if faults:
         return None, Checked(words, faults)
-    readers = tuple((name, reader(name, wanted, scope)) for name, wanted in _wanted(query, scope).items())
+    readers = tuple((name, reader(name, wanted, scope.locals)) for name, wanted in _wanted(query, scope).items())
     return PathExpression(text, query, readers), Checked(words, (), DYN)
 
 

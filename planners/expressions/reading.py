@@ -4,11 +4,11 @@ A reader gives the value of its name, or only the parts of it that an expression
 of outputs and an expression names one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from agentflow.contracts.claims import within
-from planners.expressions.scope import Facts, Scope
+from planners.expressions.scope import Facts
 
 MISSING: Any = object()
 # The part of a value that an expression reads: None is all of it.
@@ -16,8 +16,11 @@ Wanted = dict[str, "Wanted"] | None
 Reader = Callable[[Facts], Any]
 
 
-def reader(name: str, wanted: Wanted, scope: Scope) -> Reader:
-    """Gives the wanted parts of a top-level name, or `MISSING`. Objects are cut down to what is wanted of them."""
+def reader(name: str, wanted: Wanted, local: Collection[str]) -> Reader:
+    """Gives the wanted parts of a top-level name, or `MISSING`. Objects are cut down to what is wanted of them.
+
+    `local` are the names that belong to the place; any other that is not reserved is a field of the previous output.
+    """
     match name:
         case "input":
             return lambda facts: part(facts.input, wanted)
@@ -33,7 +36,7 @@ def reader(name: str, wanted: Wanted, scope: Scope) -> Reader:
             return lambda facts: {"name": facts.workflow.name, "version": facts.workflow.version}
         case "error":
             return _error
-    if name in scope.locals:
+    if name in local:
         return lambda facts: part(facts.locals.get(name, MISSING), wanted)
     return lambda facts: _field(within(facts.output), name, wanted)
 

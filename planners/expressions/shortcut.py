@@ -12,7 +12,7 @@ from typing import Any
 
 from planners.expressions.lexer import Token
 from planners.expressions.literals import number, text_or_bytes
-from planners.expressions.scope import RESERVED, Facts, Scope
+from planners.expressions.scope import RESERVED, Facts
 
 Shortcut = Callable[[Facts], bool | None]
 _Read = Callable[[Facts], Any]
@@ -35,13 +35,14 @@ class _NoShortcut(Exception):
     """The text is more than a shortcut can answer."""
 
 
-def shortcut_of(words: Sequence[Token], roots: Collection[str], scope: Scope) -> Shortcut | None:
-    """`roots` are the top-level names that stand for values; None where the text needs an engine."""
+def shortcut_of(words: Sequence[Token], roots: Collection[str], local: Collection[str]) -> Shortcut | None:
+    """`roots` are the top-level names that stand for values, `local` those of them that belong to the place. None where
+    the text needs an engine."""
     if any(word.text in "(){}?:+*/%" and word.kind == "symbol" for word in words):
         return None
     try:
         ways = [
-            [_term(term, roots, scope) for term in _split(way, "&&")] for way in _split(words, "||")
+            [_term(term, roots, local) for term in _split(way, "&&")] for way in _split(words, "||")
         ]  # fmt: skip
     except _NoShortcut:
         return None
@@ -100,11 +101,11 @@ def _any(ways: Sequence[Sequence[tuple[_Read, _Tests]]]) -> Shortcut:
     return answer
 
 
-def _term(words: Sequence[Token], roots: Collection[str], scope: Scope) -> tuple[_Read, _Tests]:
+def _term(words: Sequence[Token], roots: Collection[str], local: Collection[str]) -> tuple[_Read, _Tests]:
     """`name`, `!name`, `name == literal`, `name in [literals]`."""
     denied = bool(words) and words[0].text == "!"
     path, rest = _path(words[1:] if denied else words, roots)
-    read = _reader(path, scope)
+    read = _reader(path, local)
     if not rest:
         return read, {bool: operator.not_ if denied else bool}
     if denied or len(rest) < 2:
@@ -219,7 +220,7 @@ def _as_doubles(compare: Callable[[Any, Any], bool], literal: float) -> Callable
 # Where a name is read. As in `reading`, but only through what is plainly there.
 
 
-def _reader(path: tuple[str, ...], scope: Scope) -> _Read:
+def _reader(path: tuple[str, ...], local: Collection[str]) -> _Read:
     root, parts = path[0], path[1:]
     match root:
         case "input":
@@ -235,7 +236,7 @@ def _reader(path: tuple[str, ...], scope: Scope) -> _Read:
             return lambda facts: _walked(facts.outputs.get(step), inner)
     if root in RESERVED:
         raise _NoShortcut
-    if root in scope.locals:
+    if root in local:
         return lambda facts: _walked(facts.locals, path)
     return lambda facts: _walked(facts.output, path)
 

@@ -46,13 +46,6 @@ class _Constant(msgspec.Struct, frozen=True):
         return self.value
 
 
-class _Whole(msgspec.Struct, frozen=True):
-    expression: Expression
-
-    def render(self, facts: Facts) -> Any:
-        return self.expression.value(facts)
-
-
 class _Mixed(msgspec.Struct, frozen=True):
     parts: tuple[str | Expression, ...]
 
@@ -144,7 +137,7 @@ def _compile_text(text: str, scope: Scope, engine: Engine) -> tuple[Template, li
         literal = "".join(part for part in parts if isinstance(part, str))
         return (_Constant(text) if literal == text else _Escaped(literal)), faults
     if len(parts) == 1 and isinstance(parts[0], Expression):
-        return _Whole(parts[0]), faults
+        return parts[0], faults
     return _Mixed(tuple(parts)), faults
 
 

@@ -137,7 +137,11 @@ class _Compiler:
 
     def _ways(self, state: model.State, at: Path, scope: Scope) -> tuple[Way, ...]:
         ways = [
-            (-way.priority, number, Way(way.to, self._condition(way.condition, scope, (*at, number, "condition"))))
+            (
+                -way.priority,
+                number,
+                Way(way.to, self._condition(way.condition, scope, (*at, number, "condition"))),
+            )
             for number, way in enumerate(state.ways)
         ]
         return tuple(way for _, _, way in sorted(ways, key=lambda one: one[:2]))

@@ -157,6 +157,23 @@ def test_a_name_alone_hands_its_value_on_untouched():
     assert compiled("input.value").value(facts(given={"value": value})) is value
 
 
+def test_an_expression_is_compiled_once_for_all_who_write_it():
+    assert compiled("n > 1", Scope(steps={"a": ANYTHING})) is compiled("n > 1", Scope(steps={"b": ANYTHING}))
+
+
+def test_the_same_text_is_another_expression_where_its_names_mean_something_else():
+    field, local = compiled("n > 1"), compiled("n > 1", Scope(locals={"n": ANYTHING}))
+    now = Facts(None, {"n": 1}, {}, WORKFLOW, locals={"n": 2})
+
+    assert (field.holds(now), local.holds(now)) == (False, True)
+
+
+def test_a_text_that_fits_one_place_is_still_refused_in_another():
+    compiled("input.severity > 1", Scope(input=SEVERE))
+
+    assert faults_of("input.severity > 1", Scope(input=record(severity=Shape("string"))))
+
+
 def test_only_the_named_parts_reach_the_engine():
     # A value that the engine cannot hold, beside the one that is named, must not matter.
     now = facts(given={"wanted": 1, "beside": 2**80}, outputs={"a": {"x": 1}, "b": 2**80})

@@ -60,7 +60,7 @@ def named_only(data: dict, paths) -> dict:
 
 def shortcut_for(text: str):
     words = tuple(tokens(text))
-    return shortcut.shortcut_of(words, {path.parts[0] for path in name_paths(words)}, SCOPE)
+    return shortcut.shortcut_of(words, {path.parts[0] for path in name_paths(words)}, SCOPE.locals)
 
 
 @settings(max_examples=600, deadline=None)

@@ -11,7 +11,7 @@ from agentflow.execution.events import Event, Retry, WorkflowRef, decode, encode
 from agentflow.execution.evolve import evolve
 from agentflow.execution.messages import ExecutionMessage, Stamp
 from agentflow.execution.program import Finish, Intents, Outcome, RunStep, RunView
-from agentflow.execution.state import ExecutionState
+from agentflow.execution.state import ExecutionState, decode_state, encode_state
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
 
 REF = WorkflowRef(WorkflowId("wf_1"), "scripted", "1.0.0", "d" * 64)
@@ -69,7 +69,7 @@ class Run:
         for event in self.log:
             folded = evolve(folded, decode(encode(event)))
         assert folded == decision.state, "folding the events gives another state than deciding did"
-        self.state = msgspec.json.decode(msgspec.json.encode(decision.state), type=ExecutionState)
+        self.state = decode_state(encode_state(decision.state))
         assert self.state == decision.state, "the state does not come back from JSON as it was"
         self.last = decision
         return decision

@@ -2,7 +2,6 @@
 
 import random
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,7 @@ from agentflow.execution.messages import (
     TimeReached,
     UpdateVars,
 )
-from agentflow.execution.state import ExecutionState, Status, next_wakeup
+from agentflow.execution.state import ExecutionState, Status, decode_state, encode_state, next_wakeup
 from agentflow.ids import ExecutionId, TenantId, TraceId, WorkerId, WorkflowId
 from planners.behavior_tree.statuses import TickChange, after, status_changes, statuses, ticks
 from planners.kinds import compile_workflow
@@ -58,7 +57,7 @@ def test_folding_the_events_gives_the_state_that_deciding_gave(seed, size):
         decision = decide(state, message, program)
         log += decision.events
         # Stored and read again, as after a restart.
-        state = msgspec.json.decode(msgspec.json.encode(decision.state), type=ExecutionState)
+        state = decode_state(encode_state(decision.state))
         assert state == folded(log)
         if state.ended:
             break
