@@ -73,6 +73,7 @@ AGENT_CONCURRENCY_DEFAULT = 64
 AGENT_CONCURRENCY_MAX = 4_096
 EVENTS_PAGE_MAX = 1_000
 LOOKED_BACK_EVENTS_MAX = 20_000  # of one execution, put through its program again to explain it: about a second
+FORK_EVENTS_MAX = 10_000  # taken over from another execution in one decision and one commit: some 0.2 s of its owner
 BREAKPOINTS_MAX = 100  # of one execution; each answer of its program is compared with them
 EVENTS_PAGE_BYTES_MAX = 16 * 1024 * 1024  # of large values in one page; the next page has the rest
 LIST_PAGE_MAX = 200

@@ -12,17 +12,18 @@ import msgspec
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.canonical import ensure_canonical, sha256_hex
 from agentflow.contracts.tool_questions import ToolTest, ToolTestOutcome
-from agentflow.errors import Conflict, Invalid, Problem
+from agentflow.errors import Bug, Conflict, Invalid, Problem
 from agentflow.execution import messages
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
-from agentflow.limits import CHILDREN_FOLLOWED_MAX
+from agentflow.limits import CHILDREN_FOLLOWED_MAX, FORK_EVENTS_MAX
 from agentflow.ports import Shelf, StoredEvent
 from agentflow.workflow.load import read
 from agentflow.workflow.references import agents_named, child_workflows, tools_named
 from control_plane.identity.identity import Identity
 from control_plane.identity.principals import Principal
 from control_plane.live.feed import Feed
+from control_plane.orchestrator.forking import ForkWanted, parting
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionFilter, ExecutionPage, ExecutionPlace
@@ -214,6 +215,31 @@ class ControlPlane:
         if wait_s is None:
             return state
         return await self.orchestrator.wait(tenant, state.execution, lambda newer: newer.ended, within_s=wait_s)
+
+    async def fork(
+        self, tenant: TenantId, execution: ExecutionId, wanted: ForkWanted, *, request: str, key: str | None = None
+    ) -> ExecutionState:
+        """Start an execution with what another one has recorded up to a place. The other one is only read."""
+        original = await self.orchestrator.state(tenant, execution)
+        if original.workflow is None:
+            raise Bug(f"Execution {execution} has no workflow.")
+        for given in wanted.edited:
+            ensure_canonical(getattr(wanted, given))
+        workflow = await self.registry.find(tenant, original.workflow.id)
+        await self.identity.tenants.admit_execution(tenant)
+        fork = self.orchestrator.new_id()
+        if key is not None:
+            body = {"execution": execution, "wanted": msgspec.to_builtins(wanted)}
+            fork = await self._id_for(tenant, "fork", key, body)
+        stored = await self.events.read(tenant, execution, limit=FORK_EVENTS_MAX + 1)
+        return await self.orchestrator.fork(
+            original,
+            await parting(original, [one.event for one in stored], wanted, fork, self.claims),
+            execution=fork,
+            request=request,
+            timeout_ms=workflow.timeout_ms,
+            workflow_max=workflow.concurrency,
+        )
 
     async def _reserved(self, tenant: TenantId, key: str, reference: str, input: Any, how: StartOptions) -> ExecutionId:
         """The id for a keyed start, fixed before anything begins: whoever is first, or comes again, starts that one."""

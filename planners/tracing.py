@@ -13,11 +13,12 @@ import msgspec
 from agentflow.contracts.claims import ValueNeeded
 from agentflow.execution import events as happened
 from agentflow.execution.draft import Draft, outcome_of
-from agentflow.execution.events import Answered, Event
+from agentflow.execution.events import Event
 from agentflow.execution.evolve import evolve
+from agentflow.execution.hearing import heard
 from agentflow.execution.messages import Stamp
 from agentflow.execution.program import Attentive, Program
-from agentflow.execution.state import ExecutionState, Status, key_of
+from agentflow.execution.state import ExecutionState, Status
 from planners.expressions.expression import Trace
 from planners.kinds import compile_workflow
 
@@ -47,34 +48,8 @@ def _ask_again(program: Program, before: ExecutionState, state: ExecutionState, 
     view = Draft(state, program, Stamp(event.at_ms)).view
     if state.status is Status.RUNNING and before.status in (Status.NEW, Status.QUEUED) and before.broken is None:
         program.begin(view())
-    for answered in _heard(before, event):
+    for answered in heard(before, event):
         program.advance(view(), outcome_of(answered))
     looks = isinstance(event, happened.VarsUpdated | happened.ExecutionResumed) and state.status is Status.RUNNING
     if looks and isinstance(program, Attentive):
         program.noticed(view())
-
-
-def _heard(before: ExecutionState, event: Event) -> Iterator[Answered]:
-    """What the program was told when this happened; in a pause nothing, and afterwards all that was held."""
-    if isinstance(event, happened.ExecutionResumed):
-        yield from before.held.values()
-    if before.status is not Status.RUNNING:
-        return
-    match event:
-        case happened.StepSucceeded():
-            name = before.in_flight[event.path].name
-            yield Answered("step", key_of(event.path), event.path, name, event.output)
-        case happened.StepFailed() if event.retry_at_ms is None:
-            name = before.in_flight[event.path].name
-            yield Answered("step", key_of(event.path), event.path, name, fault=event.fault)
-        case happened.TimerFired():
-            yield Answered("timer", event.key)
-        case happened.SignalReceived() if event.key is not None:
-            yield Answered("signal", event.key, value=event.payload)
-        case happened.SignalTaken():
-            payload = next((one.payload for one in before.kept if one.id == event.id), None)
-            yield Answered("signal", event.key, value=payload)
-        case happened.ChildEnded():
-            yield Answered("child", key_of(event.path), event.path, "", event.output, event.fault)
-        case happened.TaskAnswered():
-            yield Answered("task", key_of(event.path), event.path, value=event.answer)

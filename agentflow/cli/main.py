@@ -13,8 +13,8 @@ from agentflow.cli import (
     demo,
     dev,
     doctor,
+    forks,
     limits,
-    looking_back,
     people,
     run,
     schedules,
@@ -39,7 +39,7 @@ app = typer.Typer(
 app.command("dev")(dev.dev)
 app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)
-app.add_typer(looking_back.app, name="executions")
+app.add_typer(forks.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(tasks.app, name="tasks")

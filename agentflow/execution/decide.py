@@ -7,6 +7,8 @@ in a `Draft`, which also follows what the program wants.
 
 from typing import assert_never
 
+import msgspec
+
 from agentflow.contracts.step import StepFault
 from agentflow.execution import events as happened
 from agentflow.execution import messages
@@ -37,9 +39,9 @@ def decide(state: ExecutionState, message: ExecutionMessage, program: Program) -
     draft = Draft(state, program, message.stamp)
     if isinstance(message, messages.StepReported):
         _step_reported(draft, message)
-    elif isinstance(message, messages.Start):
+    elif isinstance(message, messages.Beginning):
         if state.version == 0:
-            _start(draft, message)
+            _fork(draft, message) if isinstance(message, messages.Fork) else _start(draft, message)
     elif state.version == 0:
         pass  # nothing can be said about what has not begun
     elif isinstance(message, messages.Report):
@@ -70,6 +72,37 @@ def _start(draft: Draft, message: messages.Start) -> None:
         draft.begin()
 
 
+def _fork(draft: Draft, message: messages.Fork) -> None:
+    started = msgspec.structs.replace(
+        message.started,
+        at_ms=draft.now,
+        execution=message.execution,
+        trace=message.trace,
+        deadline_ms=None,
+        parent=None,  # whoever waits for the other one does not wait for this one
+        priority=message.priority,
+        queue=message.queue,
+    )
+    for event in (started, *message.kept.events[1:]):
+        draft.record(event)
+    undoing = draft.state.ending is not None
+    draft.record(
+        happened.ExecutionForked(
+            at_ms=draft.now,
+            request=message.id,
+            of=message.of,
+            left_at_ms=message.kept.at_ms,
+            deadline_ms=None if message.timeout_ms is None or undoing else draft.now + message.timeout_ms,
+            input=message.input,
+            vars=message.vars,
+            answered=message.kept.answered,
+            reason=message.reason,
+        )
+    )
+    if _has_its_turn(message.queue, draft.now):
+        _begin(draft)
+
+
 def _has_its_turn(queue: Queued | None, now: int) -> bool:
     """Whether nothing but time could have kept it waiting, and that is over."""
     return queue is None or not (queue.limited or (queue.not_before_ms or 0) > now)
@@ -81,12 +114,16 @@ def _admitted(draft: Draft, *, room: bool) -> None:
     if draft.state.status is not Status.QUEUED or queue is None:
         return
     if (queue.not_before_ms or 0) <= draft.now and (room or not queue.limited):
-        broken = draft.state.broken
-        draft.record(happened.ExecutionBegun(draft.now))
-        if broken is None:
-            draft.begin()
-        else:
-            _take_up(draft, broken)
+        _begin(draft)
+
+
+def _begin(draft: Draft) -> None:
+    broken = draft.state.broken
+    draft.record(happened.ExecutionBegun(draft.now))
+    if broken is None:
+        draft.begin()
+    else:
+        _take_up(draft, broken)
 
 
 def _step_reported(draft: Draft, message: messages.StepReported) -> None:
@@ -253,7 +290,9 @@ def _take_up(draft: Draft, broken: Broken) -> None:
         draft.start_child(key_of(child.path), child.workflow, child.version, child.input)
     for task in broken.tasks:
         draft.open_task(key_of(task.path), task.task)
-    if broken.answered is not None and broken.again is None:
+    if broken.told:
+        draft.tell(*broken.told)
+    elif broken.answered is not None and broken.again is None:
         draft.tell(broken.answered)  # nothing to run again: the program may answer differently, say by new vars
     elif not draft.state.waits:
         draft.begin()

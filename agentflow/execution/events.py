@@ -293,6 +293,33 @@ class ExecutionRetried(msgspec.Struct, frozen=True, omit_defaults=True, tag_fiel
     queued: bool = False
 
 
+class ForkOf(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose beginning an execution has, and where it left it."""
+
+    execution: ExecutionId
+    version: int  # how many events of the other one come before
+    path: StepPath  # of the step, child or task where they part
+    going: Literal["from", "after"]  # it begins anew, or its outcome stands and the rest is new
+    edited: tuple[str, ...] = ()  # what somebody changed there: `input`, `output`, `vars`
+
+
+class ExecutionForked(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.forked.v1"):
+    """All before this was recorded by another execution, but for what was edited; all after it is its own.
+
+    What was open is begun anew after `ExecutionBegun`, and `answered` is then put to the program.
+    """
+
+    at_ms: int
+    request: str
+    of: ForkOf
+    left_at_ms: int  # when the other one was there: timers have as much time left as they had then
+    deadline_ms: int | None = None
+    input: Any = None
+    vars: dict[str, Any] = {}
+    answered: Answered | None = None
+    reason: str = ""
+
+
 class CancelRequested(msgspec.Struct, frozen=True, tag_field="type", tag="execution.cancel_requested.v1"):
     at_ms: int
     request: str
@@ -338,8 +365,8 @@ WaitEvent = (
 )  # fmt: skip
 # What concerns an execution as a whole; each may change its status.
 LifecycleEvent = (
-    ExecutionStarted | ExecutionBegun | ExecutionPaused | ExecutionResumed | ExecutionRetried | CancelRequested
-    | ExecutionTimedOut
+    ExecutionStarted | ExecutionBegun | ExecutionPaused | ExecutionResumed | ExecutionRetried | ExecutionForked
+    | CancelRequested | ExecutionTimedOut
     | ExecutionCompleted | ExecutionFailed | ExecutionCancelled | ExecutionTerminated
 )  # fmt: skip
 Event = StepEvent | WaitEvent | ProgramMoved | VarsUpdated | BreakpointsSet | LifecycleEvent

@@ -229,6 +229,8 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
             return replace(_unpaused(state, event.at_ms), version=version, seen=_saw(state, event.request))
         case happened.ExecutionRetried():
             return _retried(state, version, event)
+        case happened.ExecutionForked():
+            return _forked(state, version, event)
         case happened.CancelRequested():
             ending = StepFault("cancelled", event.reason or "The execution was cancelled.")
             return replace(
@@ -353,6 +355,34 @@ def _retried(state: ExecutionState, version: int, event: happened.ExecutionRetri
         seen=_saw(state, event.request),
     )
     return retried if event.queued or state.broken is None else _taken_up(retried, state.broken)
+
+
+def _forked(state: ExecutionState, version: int, event: happened.ExecutionForked) -> ExecutionState:
+    """It stands where the other one stood, and waits for its turn to begin anew, in its own time, what was open there.
+    What was claimed for one call was claimed for the other one's."""
+    broken = _broken(state, None)
+    path = event.of.path if "input" in event.of.edited else None
+    later_ms = event.at_ms - event.left_at_ms
+    left = replace(
+        broken,
+        steps=tuple(replace(step, input=event.input) if step.path == path else step for step in broken.steps),
+        timers=NOTHING.put_all({key: due_ms + later_ms for key, due_ms in broken.timers.items()}),
+        told=tuple(state.held.values()) or (() if event.answered is None else (event.answered,)),
+    )
+    return replace(
+        _closed(state, version, event.at_ms, Status.QUEUED),
+        ended_at_ms=None,
+        begun_at_ms=event.at_ms,
+        deadline_ms=event.deadline_ms,
+        ending=state.ending,
+        claimed=NOTHING,
+        breakpoints=(),
+        stopped_at="",
+        vars={**state.vars, **event.vars},
+        broken=left,
+        forked=event.of,
+        seen=_saw(state, event.request),
+    )
 
 
 def _taken_up(state: ExecutionState, broken: Broken) -> ExecutionState:

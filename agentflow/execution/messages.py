@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from agentflow.contracts.step import StepFault
-from agentflow.execution.events import Parent, Queued, WorkflowRef
+from agentflow.errors import Bug
+from agentflow.execution.events import ExecutionStarted, ForkOf, Parent, Queued, WorkflowRef
+from agentflow.execution.fork import Kept
 from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId, WorkerId
 
 
@@ -32,6 +34,36 @@ class Start(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     priority: int = 0
     queue: Queued | None = None
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """Begin an execution with what another one has recorded up to a place."""
+
+    stamp: Stamp
+    execution: ExecutionId
+    tenant: TenantId
+    trace: TraceId
+    id: str
+    of: ForkOf
+    kept: Kept
+    input: Any = None
+    vars: dict[str, Any] = {}
+    timeout_ms: int | None = None
+    priority: int = 0
+    queue: Queued | None = None
+    reason: str = ""
+
+    @property
+    def started(self) -> ExecutionStarted:
+        """How the other one began."""
+        started = self.kept.events[0]
+        if not isinstance(started, ExecutionStarted):
+            raise Bug(f"The history of {self.of.execution} does not begin with its start.")
+        return started
+
+    @property
+    def workflow(self) -> WorkflowRef:
+        return self.started.workflow
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -147,4 +179,5 @@ class RetryFailed(msgspec.Struct, frozen=True):
 
 Request = Signal | Pause | Resume | Cancel | Terminate | UpdateVars | SetBreakpoints | RetryFailed
 Report = StepReported | ClaimStep | TimeReached | Admitted | ChildEnded | TaskAnswered
-ExecutionMessage = Start | Report | Request
+Beginning = Start | Fork
+ExecutionMessage = Beginning | Report | Request

@@ -17,6 +17,7 @@ from agentflow.execution.commands import Command, DispatchStep, OpenTask, StartC
 from agentflow.execution.events import (
     Answered,
     ChildStarted,
+    ForkOf,
     Parent,
     Queued,
     SignalReceived,
@@ -78,7 +79,7 @@ class Awaited(msgspec.Struct, frozen=True):
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """Where a failed execution was, for whoever retries it. Kept while it waits for room to go on."""
+    """Where a failed or forked execution is to go on, once somebody retries it, or there is room for it."""
 
     answered: Answered | None  # the outcome that the program could not go on from
     again: StepScheduled | ChildStarted | None  # what had failed, if that outcome was a failure
@@ -87,6 +88,7 @@ class Broken(msgspec.Struct, frozen=True):
     tasks: tuple[TaskOpened, ...] = ()
     timers: FrozenMap[int] = _EMPTY
     awaited: FrozenMap[Awaited] = _EMPTY
+    told: tuple[Answered, ...] = ()  # outcomes that the program has not heard yet
 
 
 class ExecutionState(msgspec.Struct, frozen=True):
@@ -101,6 +103,7 @@ class ExecutionState(msgspec.Struct, frozen=True):
     ended_at_ms: int | None = None
     deadline_ms: int | None = None
     parent: Parent | None = None
+    forked: ForkOf | None = None
     env: dict[str, str] = {}
     priority: int = 0
     queue: Queued | None = None  # also after it began: which counts it belongs to

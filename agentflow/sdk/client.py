@@ -334,6 +334,45 @@ class Client:
         """Continue a failed execution from the step that failed."""
         return await self._ask(execution, "retry")
 
+    async def fork(
+        self,
+        execution: str,
+        *,
+        from_: str | None = None,
+        after: str | None = None,
+        reason: str = "",
+        key: str | None = None,
+        **edits: Any,
+    ) -> StartedExecution:
+        """Another execution with this one's events up to a step, child or task, by its path; this one is only read.
+
+        `from_` a path, that begins anew (with another `input`, if given); or `after` one, on from its recorded outcome
+        (or the `output` given). `vars` sets variables either way.
+        """
+        place = {"from": from_} if from_ is not None else {"after": after}
+        response = await self._send(
+            "POST",
+            f"/executions/{_segment(execution)}/fork",
+            content=msgspec.json.encode({**place, **edits, "reason": reason}),
+            headers={"Content-Type": "application/json", "Idempotency-Key": key or secrets.token_hex(16)},
+        )
+        return self._read(response, StartedExecution)
+
+    async def failed_at(
+        self, step: str, *, workflow: str | None = None, since: str | None = None
+    ) -> AsyncIterator[Execution]:
+        """Every failed execution that could not go on from a step, by its path; started `since` (RFC 3339)."""
+
+        def failed(cursor: str | None) -> Awaitable[ExecutionList]:
+            return self.executions(
+                workflow=workflow, status="failed", started_after=since, cursor=cursor, limit=_AT_ONCE
+            )
+
+        async for page in _pages(failed):
+            for found in await asyncio.gather(*(self.execution(item.id) for item in page.items)):
+                if found.failed_at == step:
+                    yield found
+
     async def _ask(self, execution: str, what: str, body: dict[str, Any] | None = None) -> Execution:
         response = await self._send(
             "POST",

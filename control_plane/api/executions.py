@@ -181,6 +181,8 @@ def state_view(state: ExecutionState) -> dict[str, Any]:
         "priority": state.priority,
         "queue": _queue_view(state),
         "parent": None if state.parent is None else msgspec.to_builtins(state.parent),
+        "forked": None if state.forked is None else msgspec.to_builtins(state.forked),
+        "failed_at": _failed_at(state),
         "breakpoints": list(state.breakpoints),
         "stopped_at": state.stopped_at or None,
         "vars": state.vars,
@@ -219,6 +221,21 @@ def _queue_view(state: ExecutionState) -> dict[str, Any] | None:
         "start_at": None if queue.not_before_ms is None else rfc3339(queue.not_before_ms),
         "workflow_max": queue.workflow_max,
         "tenant": queue.of_tenant,
+    }
+
+
+def _failed_at(state: ExecutionState) -> str | None:
+    """The step, child or task whose outcome a failed execution could not go on from; None after it undid its work."""
+    broken = state.broken if state.status is Status.FAILED else None
+    return None if broken is None or broken.answered is None else broken.answered.path
+
+
+def started_view(state: ExecutionState) -> dict[str, Any]:
+    return {
+        "execution_id": state.execution,
+        "job_id": state.execution,
+        "trace_id": state.trace,
+        "status": state.status,
     }
 
 

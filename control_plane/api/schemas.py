@@ -145,6 +145,14 @@ class Queue(Shape):
     tenant: bool = Field(description="It counts among those that its tenant may have under way.")
 
 
+class Forked(Shape):
+    execution: str
+    version: int = Field(description="How many events of the other one come before.")
+    path: str
+    going: Literal["from", "after"]
+    edited: list[Literal["input", "output", "vars"]] = []
+
+
 class Execution(Shape):
     id: str
     workflow: PinnedWorkflow
@@ -165,6 +173,8 @@ class Execution(Shape):
     priority: int
     queue: Queue | None = Field(description="What a queued execution waits for.")
     parent: Parent | None
+    forked: Forked | None = Field(description="Whose beginning it has.")
+    failed_at: str | None = Field(description="The path of what a failed execution could not go on from.")
     breakpoints: list[str] = Field(description="Places before which it stops.")
     stopped_at: str | None = Field(description="The breakpoint it is paused at.")
     vars: dict[str, Any]

@@ -15,7 +15,7 @@ from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
 from control_plane.api.definitions import DEFINITION_BODY, definition_text
 from control_plane.api.errors import UnsupportedBody, malformed
-from control_plane.api.executions import outcome_view
+from control_plane.api.executions import outcome_view, started_view
 from control_plane.api.guard import guarded_router, needs, principal_of
 from control_plane.api.listing import Filter, Listing, Page
 from control_plane.api.request import Behind, IdempotencyKey, IfMatch, Tenant
@@ -147,12 +147,7 @@ async def started(request: Request, behind: ControlPlane, tenant: TenantId, key:
     how = StartOptions(body.priority, _not_before_ms(body, behind))
     reference = request.path_params["reference"]
     state = await behind.execute(tenant, reference, body.input, wait_s=wait_s, key=key, how=how)
-    told: dict[str, Any] = {
-        "execution_id": state.execution,
-        "job_id": state.execution,
-        "trace_id": state.trace,
-        "status": state.status,
-    }
+    told = started_view(state)
     if state.ended:
         told |= await behind.whole(state, outcome_view(state))
     return answer(told, 200 if state.ended else 202, {"Location": f"/api/v1/executions/{state.execution}"})

@@ -15,7 +15,7 @@ from agentflow.errors import AgentFlowError, Bug
 from agentflow.execution.commands import Command
 from agentflow.execution.decide import Decision
 from agentflow.execution.events import Event, WorkflowRef
-from agentflow.execution.messages import Start
+from agentflow.execution.messages import Beginning
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
@@ -160,7 +160,7 @@ class CommitLoop:
 
     async def _decision(self, arrival: Arrival, state: ExecutionState) -> Decision:
         program = await self._program(arrival, state)
-        tenant = arrival.message.tenant if isinstance(arrival.message, Start) else state.tenant
+        tenant = arrival.message.tenant if isinstance(arrival.message, Beginning) else state.tenant
         return await decision_for(state, arrival.message, program, self._claims, Shelf(tenant, arrival.execution))
 
     async def _load(self, arrival: Arrival) -> ExecutionState:
@@ -168,14 +168,14 @@ class CommitLoop:
         if shard not in self._epochs:
             raise ShardLost([shard])
         state = self._open.get(arrival.execution)
-        if state is None and isinstance(arrival.message, Start) and not arrival.again:
+        if state is None and isinstance(arrival.message, Beginning) and not arrival.again:
             return ExecutionState()  # its id was made for this start: nothing can be stored under it
         if state is None:
             epoch = self._epochs[shard]
             state = await self._store.load(arrival.execution)
             if self._epochs.get(shard) != epoch:
                 raise ShardLost([shard])  # what was read may be old already
-            if state is None and isinstance(arrival.message, Start):
+            if state is None and isinstance(arrival.message, Beginning):
                 return ExecutionState()
             if state is None:
                 raise UnknownExecution(arrival.execution)
@@ -186,7 +186,7 @@ class CommitLoop:
         return state
 
     async def _program(self, arrival: Arrival, state: ExecutionState) -> Program:
-        if isinstance(arrival.message, Start):
+        if isinstance(arrival.message, Beginning):
             return await self._program_of(arrival.message.tenant, arrival.message.workflow)
         if state.workflow is None:
             raise UnknownExecution(arrival.execution)

@@ -32,6 +32,7 @@ from control_plane.orchestrator.children import Children, Resolve, UnknownExecut
 from control_plane.orchestrator.claiming import Claiming
 from control_plane.orchestrator.commit_loop import CommitLoop, ProgramOf
 from control_plane.orchestrator.feed import Feed
+from control_plane.orchestrator.forking import Parting
 from control_plane.orchestrator.idle import idle
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.outbound import SENDER, Outbound
@@ -266,6 +267,28 @@ class Orchestrator:
             queue=queue_for(not_before_ms, workflow_max, of_tenant=self._bounds.tenant_max(tenant) is not None),
         )  # fmt: skip
         return await self._routing.committed(tenant, execution, message, again=reserved is not None)
+
+    async def fork(
+        self,
+        original: ExecutionState,
+        parting: Parting,
+        *,
+        execution: ExecutionId,
+        request: str,
+        timeout_ms: int | None,
+        workflow_max: int | None,
+    ) -> ExecutionState:
+        """Commit a new execution that begins as another one did; once the same, however often it is asked for."""
+        message = messages.Fork(
+            self._stamp(), execution, original.tenant, self._ids.trace(), request, parting.of, parting.kept,
+            input=parting.input,
+            vars=parting.vars,
+            timeout_ms=timeout_ms,
+            priority=original.priority,
+            queue=queue_for(None, workflow_max, of_tenant=self._bounds.tenant_max(original.tenant) is not None),
+            reason=parting.reason,
+        )  # fmt: skip
+        return await self._routing.committed(original.tenant, execution, message, again=True)
 
     def owns(self, name: str) -> bool:
         """Whether what goes by this name is ours to look after, among all replicas: by its shard."""

@@ -19,6 +19,7 @@ _KINDS: dict[str, type[ExecutionMessage]] = {
     kind.__name__: kind
     for kind in (
         messages.Start,
+        messages.Fork,
         messages.Admitted,
         messages.ClaimStep,
         messages.ChildEnded,

@@ -13,7 +13,7 @@ from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.errors import AgentFlowError
-from agentflow.execution.messages import ExecutionMessage, Stamp, Start
+from agentflow.execution.messages import Beginning, ExecutionMessage, Stamp
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId, shard_of
 from agentflow.ports import BusUnavailable, MessageBus, ShardLost, Shelf
@@ -108,7 +108,7 @@ class Routing:
         only_at: int | None = None,
     ) -> ExecutionState:
         committed, arrival = self._awaited(execution, message, again=again, only_at=only_at)
-        if isinstance(message, Start):
+        if isinstance(message, Beginning):
             self._inbox.admit(tenant, arrival, priority=message.priority)
         else:
             self._inbox.put(arrival)

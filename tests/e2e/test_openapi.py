@@ -150,6 +150,8 @@ def _fail_and_answer(http, call):
     asked = call("GET", "/api/v1/executions/{execution}", names=names).json()
     names["path"] = asked["tasks"][0]["path"]
     call("POST", "/api/v1/executions/{execution}/tasks/{path}/answer", {"answer": {}}, names=names)
+    failed_at = call("GET", "/api/v1/executions/{execution}", names=names).json()["failed_at"]
+    call("POST", "/api/v1/executions/{execution}/fork", {"from": failed_at}, names=names)
     call("POST", "/api/v1/executions/{execution}/retry", names=names)
     held = call("POST", "/api/v1/workflows/{reference}/execute", {}).json()
     call("POST", "/api/v1/executions/{execution}/terminate", names={"execution": held["execution_id"]})
