@@ -37,6 +37,8 @@ from tests.simulation.model.processes import (
     Machine,
     WorkerMachine,
 )
+from tests.simulation.model.programs import program_named
+from tests.unit.agentflow.execution.replayed import replayed
 from worker.outcome import StepFailed
 
 TENANT = TenantId("acme")
@@ -155,6 +157,7 @@ class Day:
         wrong += [Violation("crash", trouble) for trouble in self.loop.troubles]
         wrong += [Violation("I4", f"{what} has the outcome of another attempt") for what in self._mixed_up()]
         wrong += [Violation("client", surprise) for surprise in self.clients.surprises]
+        wrong += [Violation("replay", what) for what in self._decided_otherwise()]
         return wrong
 
     def history(self) -> History:
@@ -188,6 +191,20 @@ class Day:
             event = decode(data)
             if isinstance(event, happened.StepSucceeded) and event.output["attempt"] != event.attempt:
                 yield event.path
+
+    def _decided_otherwise(self) -> Iterator[str]:
+        """Executions that do not come out as they were when they are decided again."""
+        logs: dict[str, list[happened.Event]] = {}
+        for execution, data in self.server.driver.execute(
+            "SELECT execution_id, event_data FROM event_store ORDER BY execution_id, version"
+        ):
+            logs.setdefault(execution, []).append(decode(data))
+        for execution, log in logs.items():
+            started = log[0]
+            if isinstance(started, happened.ExecutionStarted):
+                _, divergence = replayed(log, program_named(started.workflow.name))
+                if divergence is not None:
+                    yield f"{execution}: {divergence}"
 
     def _remembered(self) -> Iterator[Any]:
         for plane in self.planes:
