@@ -96,6 +96,17 @@ RPC_KEEPALIVE_S = 30  # a silent gRPC connection is asked this often whether it 
 RPC_KEEPALIVE_ANSWER_S = 10  # and has this long to answer; callers may ask as often
 LIVE_MESSAGE_BYTES_MAX = 64 * 1024  # what a watcher may say at once
 
+# Long operations, and looking back at many executions.
+JOBS_AT_ONCE = 2  # of one control plane; they share its core with the executions under way
+JOBS_UNFINISHED_MAX = 100  # of one tenant
+JOBS_LOOK_S = 10.0  # a job that another control plane left behind is taken up after this, once its lease is over
+JOB_LEASE_S = 15.0  # who has taken a job and is silent for this long has lost it
+JOB_PROGRESS_S = 0.5  # how far a job is is written this often at most
+JOB_ATTEMPTS_MAX = 3  # control planes that may die with a job before it counts as what kills them
+REPLAYS_PER_JOB_MAX = 1_000
+REPLAYS_BEFORE_DEPLOYMENT = 50  # of the newest executions, decided again by a version before it is registered
+REPLAY_SLICE = 25  # decisions made again before others have a turn: about a millisecond
+
 # Rhythm.
 ACK_WAIT_S = 30  # after this much silence JetStream gives a step to another worker
 SHARD_ACK_WAIT_S = 5  # a result that an owner took and did not commit goes to the next owner after this

@@ -22,31 +22,24 @@ from agentflow.workflow.load import read
 from agentflow.workflow.references import agents_named, child_workflows, tools_named
 from control_plane.identity.identity import Identity
 from control_plane.identity.principals import Principal
+from control_plane.jobs.job import Job
+from control_plane.jobs.runner import Jobs
 from control_plane.live.feed import Feed
 from control_plane.orchestrator.forking import ForkWanted, parting
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
-from control_plane.registry.executions import ExecutionFilter, ExecutionPage, ExecutionPlace
+from control_plane.registry.executions import ExecutionFilter, ExecutionPages
 from control_plane.registry.plans import PlanStep
 from control_plane.registry.schemas import compile_schema, input_problems
 from control_plane.registry.tasks import OpenTask, TaskPlace
 from control_plane.registry.tools import RegisteredTool, ToolRegistry
 from control_plane.registry.workflows import RegisteredWorkflow, WorkflowRegistry
+from control_plane.replaying import Replays
 from control_plane.schedules.book import ScheduleBook
 
 
-class ExecutionQueries(Protocol):
+class ExecutionQueries(ExecutionPages, Protocol):
     """The read side of executions: lists, never the state a decision is made from."""
-
-    async def page(
-        self,
-        tenant: TenantId,
-        wanted: ExecutionFilter,
-        *,
-        limit: int,
-        after: ExecutionPlace | None,
-        newest_first: bool,
-    ) -> ExecutionPage: ...
 
     async def count(self, tenant: TenantId, wanted: ExecutionFilter) -> int:
         """Never more than `limits.LIST_COUNT_MAX`, which then means at least so many."""
@@ -153,6 +146,8 @@ class ControlPlane:
     schedules: ScheduleBook
     live: Feed
     plans: Plans
+    jobs: Jobs
+    replays: Replays
 
     async def register(
         self, tenant: TenantId, text: str, *, newest: str | None = None
@@ -244,14 +239,22 @@ class ControlPlane:
     async def _reserved(self, tenant: TenantId, key: str, reference: str, input: Any, how: StartOptions) -> ExecutionId:
         """The id for a keyed start, fixed before anything begins: whoever is first, or comes again, starts that one."""
         body = {"workflow": reference, "input": input, **({"priority": how.priority} if how.priority else {})}
-        return await self._id_for(tenant, "execute", key, body)
+        return ExecutionId(await self._id_for(tenant, "execute", key, body, self.orchestrator.new_id()))
 
-    async def _id_for(self, tenant: TenantId, operation: str, key: str, body: Any) -> ExecutionId:
-        wanted = Reservation(sha256_hex(body), self.orchestrator.new_id())
+    async def _id_for(self, tenant: TenantId, operation: str, key: str, body: Any, new: str) -> str:
+        """The id of what a keyed request makes: `new`, or the one that the key was first given for."""
+        wanted = Reservation(sha256_hex(body), new)
         reserved = await self.request_keys.reserve(tenant, operation, key, wanted)
         if reserved.body_hash != wanted.body_hash:
             raise KeyReused(key)
-        return ExecutionId(reserved.resource)
+        return reserved.resource
+
+    async def submit(self, tenant: TenantId, kind: str, request: dict[str, Any], key: str | None) -> Job:
+        """A long operation, once for a key."""
+        job = self.jobs.new_id()
+        if key is not None:
+            job = await self._id_for(tenant, kind, key, request, job)
+        return await self.jobs.submit(tenant, kind, request, id=job)
 
     async def check_start(self, tenant: TenantId, reference: str, input: Any) -> None:
         """Raises what keeps an execution from being started, as things are now."""
@@ -267,7 +270,7 @@ class ControlPlane:
         found = await self.schedules.find(tenant, schedule)
         execution = self.orchestrator.new_id()
         if key is not None:
-            execution = await self._id_for(tenant, "trigger", key, {"schedule": found.id})
+            execution = ExecutionId(await self._id_for(tenant, "trigger", key, {"schedule": found.id}, execution))
         await self.start_reserved(tenant, found.workflow, found.input, execution)
         await self.schedules.fired_by_hand(tenant, schedule, execution)
         return execution

@@ -18,6 +18,7 @@ from agentflow.contracts.step import ReleaseState
 from agentflow.ids import TenantId, UlidSource
 from agentflow.settings import Settings, allowed_environment
 from control_plane.identity_wiring import open_identity
+from control_plane.jobs.runner import Jobs
 from control_plane.live.feed import Feed
 from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.bounds import Bounds
@@ -28,6 +29,8 @@ from control_plane.registry.agents import LiveAgents
 from control_plane.registry.tool_questions import answer_definitions, tests_on
 from control_plane.registry.tools import ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
+from control_plane.replay.replayer import Replayer
+from control_plane.replaying import Replays
 from control_plane.schedules.book import ScheduleBook
 from control_plane.schedules.clockwork import Clockwork
 from control_plane.service import ControlPlane
@@ -37,6 +40,7 @@ from control_plane.storage.database import Database, database
 from control_plane.storage.days import days_made
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
+from control_plane.storage.jobs import SqlJobs
 from control_plane.storage.leases import SqlShardLeases, record_shards
 from control_plane.storage.live import SqlLiveEvents
 from control_plane.storage.migrate import upgrade
@@ -85,9 +89,6 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             open_identity(settings, db, artifacts, bus, clock, ids, hosted=agents.own)
         )
 
-        async def parts_ready() -> dict[str, bool]:
-            return {"database": await db.answers(), "bus": bus.connected}
-
         orchestrator = Orchestrator(
             store=store,
             bus=bus,
@@ -105,24 +106,29 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             pools=pools,
         )
         schedules = SqlSchedules(db)
+        executions = SqlExecutions(db, seal=FieldSeal(ring))
+        replays = Replays(Replayer(store, registry.program, claims), registry, executions)
+        jobs = Jobs(SqlJobs(db), replays.jobs, clock=clock, new_id=ids.ulid)
         plane = ControlPlane(
             identity=identity,
             registry=registry,
             tools=tools,
             ask_worker=tests_on(bus, pools),
             orchestrator=orchestrator,
-            executions=SqlExecutions(db, seal=FieldSeal(ring)),
+            executions=executions,
             events=store,
             tasks=SqlTasks(db, seal=FieldSeal(ring)),
             agents=agents,
             claims=claims,
-            parts_ready=parts_ready,
+            parts_ready=partial(_parts_ready, db, bus),
             new_request_id=ids.ulid,
             now_ms=clock.now_ms,
             request_keys=SqlRequestKeys(db, clock),
             plans=SqlPlans(db, seal=FieldSeal(ring)),
             live=Feed(SqlLiveEvents(db, seal=FieldSeal(ring)), listen=partial(bus.listen, subjects.ALL_WORKFLOWS_OUT)),
             schedules=ScheduleBook(schedules, bus=bus, clock=clock, new_id=ids.ulid),
+            jobs=jobs,
+            replays=replays,
         )
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)
         async with (
@@ -131,8 +137,13 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             orchestrator.running(),
             care_for_lost_workers(agents, orchestrator, bus, clock),
             clockwork.running(),
+            jobs.running(),
         ):
             yield plane
+
+
+async def _parts_ready(db: Database, bus: JetStreamBus) -> dict[str, bool]:
+    return {"database": await db.answers(), "bus": bus.connected}
 
 
 def _bounds(settings: Settings, room: SqlRoom, at_once: Callable[[TenantId], int | None]) -> Bounds:

@@ -16,6 +16,7 @@ from agentflow.cli import (
     forks,
     limits,
     people,
+    replay,
     run,
     schedules,
     services,
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command("dev")(dev.dev)
 app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)
+app.command("replay")(replay.replay)
 app.add_typer(forks.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")

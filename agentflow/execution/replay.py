@@ -85,7 +85,9 @@ def _compared(
     try:
         decided = decide(state, cause(stamp), program).events
     except (Bug, LookupError, TypeError, ValueError) as error:  # of a program that was never meant to be here
-        why = f"The program cannot answer: {error}" if isinstance(error, Bug) else f"The program cannot answer: {error!r}"
+        why = (
+            f"The program cannot answer: {error}" if isinstance(error, Bug) else f"The program cannot answer: {error!r}"
+        )
         return Redecided(divergence=_off(first, upcoming[0], None, why))
     if not decided:
         return Redecided(divergence=_off(first, upcoming[0], None, "Nothing follows from what led to it."))
@@ -143,8 +145,8 @@ def _swapped(there: Any, here: Any) -> Any:
 
 
 def _off(version: int, expected: Event | None, got: Event | None, why: str = "") -> Divergence:
-    about = got if expected is None else expected
-    return Divergence(version, place_of(about) if about is not None else "", expected, got, why)
+    places = (place_of(event) for event in (expected, got) if event is not None)
+    return Divergence(version, next(filter(None, places), ""), expected, got, why)
 
 
 def place_of(event: Event) -> str:

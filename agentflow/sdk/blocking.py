@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from agentflow.sdk.client import Client
 from agentflow.sdk.models import (
     Execution,
@@ -16,6 +18,8 @@ from agentflow.sdk.models import (
     ExecutionSummary,
     LiveEvent,
     PushedWorkflow,
+    Replay,
+    Replays,
     StartedExecution,
     Workflow,
     WorkflowSummary,
@@ -82,6 +86,20 @@ class BlockingClient:
 
     def history(self, execution: str) -> list[ExecutionEvent]:
         return self._run(self._client.history(execution))
+
+    def replay(self, execution: str, **how: Any) -> Replay:
+        """Takes what `Client.records.replay` takes."""
+        return self._run(self._client.records.replay(execution, **how))
+
+    def replay_many(self, workflow: str, **how: Any) -> Replays:
+        """Takes what `Client.records.replay_many` takes, and returns once all are replayed."""
+
+        async def replayed() -> Replays:
+            records = self._client.records
+            job = await records.finished((await records.replay_many(workflow, **how)).id)
+            return msgspec.convert(job.result, Replays)
+
+        return self._run(replayed())
 
     def follow(self, execution: str, *, after: int = 0) -> Iterator[ExecutionEvent]:
         """Every event as it is committed, until the execution has ended."""

@@ -45,6 +45,7 @@ from agentflow.sdk.models import (
     WorkflowList,
     WorkflowSummary,
 )
+from agentflow.sdk.records import RecordOperations
 from agentflow.sdk.transport import Response, Transport
 from agentflow.sdk.watching import watch
 
@@ -95,9 +96,23 @@ class Client:
         """Logging in, people, roles, keys and tenants."""
         return IdentityOperations(self._asked)
 
-    async def _asked(self, method: str, path: str, shape: type[_Answer], body: dict[str, Any] | None = None) -> _Answer:
+    @property
+    def records(self) -> RecordOperations:
+        """What is asked about executions that are on record: replays."""
+        return RecordOperations(self._asked)
+
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        shape: type[_Answer],
+        body: dict[str, Any] | None = None,
+        *,
+        key: str | None = None,
+    ) -> _Answer:
         content = None if body is None else msgspec.json.encode(body)
-        response = await self._send(method, path, content=content, headers={"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", **({} if key is None else {"Idempotency-Key": key})}
+        response = await self._send(method, path, content=content, headers=headers)
         return self._read(response, shape) if response.content else msgspec.convert(None, shape)
 
     async def push_workflow(self, text: str | bytes, content_type: str = "application/yaml") -> PushedWorkflow:

@@ -305,3 +305,56 @@ class ProblemDetails(msgspec.Struct, frozen=True):
     detail: str = ""
     hint: str = ""
     problems: list[Problem] = []
+
+
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
+    """The first place where deciding again leads elsewhere."""
+
+    version: int
+    path: str
+    expected: str | None
+    got: str | None
+    fields: list[str] = []
+    reason: str = ""
+    expected_data: dict[str, Any] | None = None
+    got_data: dict[str, Any] | None = None
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded execution, decided again."""
+
+    execution_id: str
+    workflow: str
+    against: str | None
+    identical: bool
+    events: int
+    agreed: int
+    digest: str
+    divergence: Divergence | None = None
+
+
+class Replays(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a job that replayed many."""
+
+    replayed: int
+    identical: int
+    diverged: int
+    items: list[Replay]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A long operation: how far it is, and once it is over what came of it."""
+
+    id: str
+    kind: str
+    status: str
+    done: int
+    total: int
+    result: Any = None
+    error: str | None = None
+    created_at: str
+    updated_at: str
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("succeeded", "failed")

@@ -22,6 +22,7 @@ from agentflow.errors import AgentFlowError, Invalid, Rejected
 from agentflow.ids import ExecutionId, TenantId
 from control_plane.api.answers import documented
 from control_plane.api.guard import guarded_router, needs
+from control_plane.api.jobs import job_view
 from control_plane.api.request import Behind, Tenant, control_plane_of, tenant_of
 from control_plane.identity.permissions import Permission
 from control_plane.live.feed import LiveEvent, ReaderTooSlow, Topic
@@ -36,9 +37,11 @@ _GOING_AWAY, _TRY_AGAIN_LATER = 1012, 1013  # what a close of a WebSocket says
 
 
 class Subscribe(msgspec.Struct, tag="subscribe", tag_field="type", forbid_unknown_fields=True):
-    """`execution` or `workflow` (a name), or neither for all of the tenant; what happened `after` a number first."""
+    """`execution` or `workflow` (a name), or neither for all of the tenant; what happened `after` a number first.
+    With `job`, how far that one is, until it is over."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "feed"
+    job: str | None = None
     execution: str | None = None
     workflow: str | None = None
     after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
@@ -179,6 +182,9 @@ class _Socket:
 
     async def _feed(self, wanted: Subscribe) -> None:
         try:
+            if wanted.job is not None:
+                await self._follow(wanted, wanted.job)
+                return
             topic = await topic_of(self._behind, self._tenant, execution=wanted.execution, workflow=wanted.workflow)
             await self._hand_on(wanted, topic)
         except ReaderTooSlow as slow:
@@ -197,6 +203,11 @@ class _Socket:
                 for event in page.events:
                     await self._send({"type": "event", "id": wanted.id, "seq": event.seq, "event": live_view(event)})
         await self._close(_GOING_AWAY, "restarting")
+
+    async def _follow(self, wanted: Subscribe, job: str) -> None:
+        """No number to go on from: whoever comes back is told at once how far it is."""
+        async for seen in self._behind.jobs.watch(self._tenant, job):
+            await self._send({"type": "job", "id": wanted.id, "job": job_view(seen)})
 
     async def _send(self, message: dict[str, Any]) -> None:
         async with asyncio.timeout(limits.LIVE_SEND_S):

@@ -207,6 +207,45 @@ class EvaluationList(Shape):
     items: list[Evaluation]
 
 
+class Divergence(Shape):
+    """The first place where deciding again leads elsewhere."""
+
+    version: int = Field(description="That of the event at which it differs.")
+    path: str = Field(description="The step, timer or task it is about; empty for the execution as a whole.")
+    expected: str | None = Field(description="What is recorded; null where the record ends.")
+    got: str | None = Field(description="What was decided; null where nothing follows.")
+    fields: list[str] = Field(description="Where both are of one kind: what differs.", examples=[["timeout_ms"]])
+    reason: str
+    expected_data: dict[str, Any] | None = Field(default=None, description="Only of an execution replayed alone.")
+    got_data: dict[str, Any] | None = None
+
+
+class Replay(Shape):
+    execution_id: str
+    workflow: str = Field(examples=["support@1.0.0"])
+    against: str | None = Field(examples=["support@1.1.0"], description="Null where it was decided by its own version.")
+    identical: bool
+    events: int = Field(description="How many are recorded, as far as they were read.")
+    agreed: int = Field(description="How many were decided again as they are recorded.")
+    digest: str = Field(
+        description="SHA-256 over the decisions that agreed, each event with the digest of those before it."
+    )
+    divergence: Divergence | None
+
+
+class Job(Shape):
+    id: str = Field(examples=["job_01KADE9R5T7M2X4C6V8B0N1Q3W"])
+    job_id: str
+    kind: str = Field(examples=["replay"])
+    status: Literal["queued", "running", "succeeded", "failed"]
+    done: int
+    total: int = Field(description="0 while that is not known.")
+    result: Any = Field(description="Once it has succeeded; its shape is the kind's own.")
+    error: str | None
+    created_at: str = Moment
+    updated_at: str = Moment
+
+
 class Event(Shape):
     version: int
     type: str = Field(examples=["step.succeeded.v1"])

@@ -1,11 +1,11 @@
 """Lists of executions: what may be asked for, and one line of the answer. The read side's shapes, filled by storage."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from agentflow.ids import ExecutionId, TraceId, WorkflowId
+from agentflow.ids import ExecutionId, TenantId, TraceId, WorkflowId
 
 
 class ListedWorkflow(msgspec.Struct, frozen=True):
@@ -44,6 +44,18 @@ class ExecutionPlace(msgspec.Struct, frozen=True):
 class ExecutionPage(msgspec.Struct, frozen=True):
     items: tuple[ExecutionSummary, ...]
     reached: ExecutionPlace | None  # the last row looked at, where there may be more after it
+
+
+class ExecutionPages(Protocol):
+    async def page(
+        self,
+        tenant: TenantId,
+        wanted: ExecutionFilter,
+        *,
+        limit: int,
+        after: ExecutionPlace | None,
+        newest_first: bool,
+    ) -> ExecutionPage: ...
 
 
 def attributes_fit(input: Any, wanted: dict[str, str]) -> bool:

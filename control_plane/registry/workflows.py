@@ -42,6 +42,7 @@ from planners.plan import Plan
 _ID = re.compile(r"wf_[0-9A-HJKMNP-TV-Z]{26}")
 _INPUT = ("spec", "input")
 _VERSIONS_SHOWN = 5
+_UNREGISTERED = WorkflowId("")
 
 
 class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -342,6 +343,13 @@ class WorkflowRegistry:
     async def program(self, tenant: TenantId, workflow: WorkflowRef) -> Program:
         """What an execution pinned to `workflow` follows, whatever has been registered since."""
         return self._programs.get(workflow.digest) or await self._compiled_again(tenant, workflow)
+
+    async def candidate(self, text: str) -> tuple[WorkflowRef, Program, InputSchema | None]:
+        """A definition compiled as `register` would, and not registered: what it is called, does and takes."""
+        compiled = await asyncio.to_thread(_compiled, text)
+        metadata, schema = compiled.workflow.metadata, compiled.workflow.spec.input
+        ref = WorkflowRef(_UNREGISTERED, metadata.name, metadata.version, compiled.digest)
+        return ref, compiled.program, None if schema is None else compile_schema(schema)
 
     async def _compiled_again(self, tenant: TenantId, workflow: WorkflowRef) -> Program:
         stored = await self._store.get(tenant, workflow.id)

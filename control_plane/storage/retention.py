@@ -27,6 +27,7 @@ from control_plane.storage.tables import (
     cost_observations,
     executions,
     idempotency_keys,
+    jobs,
     metadata,
     snapshots,
 )
@@ -43,6 +44,7 @@ _BY_AGE = {
     Retention.AUDIT: (audits, audits.c.at_ms),
     Retention.COST: (cost_observations, cost_observations.c.at_ms),
     Retention.SNAPSHOT: (snapshots, snapshots.c.created_at_ms),
+    Retention.JOB: (jobs, jobs.c.created_at_ms),
     Retention.AGENT_STATE: (agent_states, agent_states.c.created_at_ms),
 }
 

@@ -18,6 +18,7 @@ DAYS_DEFAULT: Mapping[Retention, int] = {
     Retention.AUDIT: 30,
     Retention.COST: 400,  # a year of bills, and time to argue about the last one
     Retention.SNAPSHOT: 180,
+    Retention.JOB: 30,
     Retention.AGENT_STATE: 180,
 }
 _DAY_MS = 24 * 3600 * 1000

@@ -106,8 +106,10 @@ class World:
         account = self.made(self.ours, "/api/v1/service-accounts", {"name": "somebody"})
         role = self.made(self.ours, "/api/v1/roles", {"name": "mine", "permissions": ["tools.read"]})
         key = self.made(self.ours, "/api/v1/api-keys", {"name": "mine", "user": account["id"]})
+        job = self.made(self.ours, "/api/v1/workflows/mine/replay", {"last": 1})
         return {
             "execution": started["execution_id"],
+            "job": job["job_id"],
             "reference": "mine",
             "name": "mine",
             "plan": "current",

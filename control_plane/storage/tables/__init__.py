@@ -38,6 +38,7 @@ from control_plane.storage.tables.work import (
     agent_states,
     agents,
     idempotency_keys,
+    jobs,
     schedules,
     tools,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "executions",
     "human_tasks",
     "idempotency_keys",
+    "jobs",
     "metadata",
     "plan_steps",
     "plans",

@@ -37,6 +37,7 @@ class Retention(StrEnum):
     AUDIT = "audit"  # from when it was recorded
     COST = "cost"  # from the end of the execution it was spent on
     SNAPSHOT = "snapshot"  # from when it was taken
+    JOB = "job"  # from when it was asked for
     AGENT_STATE = "agent_state"  # from when a newer one took its place
     REQUEST = "request"  # as long as the execution that the request made
     REGISTERED = "registered"  # until its owner removes it

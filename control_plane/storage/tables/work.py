@@ -123,6 +123,34 @@ admissions = Table(
     info=kept(Retention.TRANSIENT),
 )
 
+# Long operations: who has taken one must say again and again that it lives, or another takes it.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("id", TimedId, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("request", JSON, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("done", BigInteger, nullable=False),
+    Column("total", BigInteger, nullable=False),
+    Column("result", JSON),
+    Column("error", Text),
+    Column("attempt", Integer, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("taken_until_ms", BigInteger),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "id", name="jobs_pkey"),
+    Index(
+        "jobs_unfinished",
+        "id",
+        postgresql_where=text("status IN ('queued', 'running')"),
+        sqlite_where=text("status IN ('queued', 'running')"),
+    ),
+    info=kept(Retention.JOB),
+)
+
 # A request that made something, so that the same one sent again makes nothing more.
 idempotency_keys = Table(
     "idempotency_keys",

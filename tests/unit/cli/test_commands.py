@@ -69,6 +69,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af keys new",
         "af keys rekey",
         "af db rekey",
+        "af replay",
         "af retention",
         "af retention plan",
         "af retention run",

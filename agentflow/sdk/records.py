@@ -1,0 +1,122 @@
+"""What is asked about executions that are on record: replaying them. Part of the client, as `client.records`."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from agentflow.errors import Unavailable
+from agentflow.sdk.models import Job, Replay, Replays
+
+_Answer = TypeVar("_Answer")
+_LOOK_S = 0.5
+_PATIENCE_S = 60.0  # a control plane that goes away while a job is under way is waited for this long
+
+
+class Ask(Protocol):
+    async def __call__(
+        self,
+        method: str,
+        path: str,
+        shape: type[_Answer],
+        body: dict[str, Any] | None = None,
+        *,
+        key: str | None = None,
+    ) -> _Answer: ...
+
+
+class JobFailed(Unavailable):
+    code = "AF2007"
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(
+            f"The job {job.id} failed: {job.error}",
+            hint="Ask again; if it fails again, the log of the control plane says more.",
+        )
+
+
+class RecordOperations:
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def replay(
+        self, execution: str, *, against: str | None = None, definition: str | None = None, workflow: str | None = None
+    ) -> Replay:
+        """Decide a recorded execution again, by its own version, by another one, or by a definition of yours.
+
+        `workflow` is its name, where you know it: it is asked for otherwise.
+        """
+        if workflow is None:
+            known = await self._ask("GET", f"/executions/{quote(execution, safe='')}", _Known)
+            workflow = known.workflow.name
+        body = _replay_body(against, definition, executions=[execution])
+        answer = await self._ask("POST", _replay_path(workflow), dict[str, Any], body, key=secrets.token_hex(16))
+        if "job_id" not in answer:
+            return msgspec.convert(answer, Replay)
+        job = await self.finished(answer["job_id"])
+        return msgspec.convert(job.result, Replays).items[0]
+
+    async def replay_many(
+        self,
+        workflow: str,
+        *,
+        executions: Sequence[str] = (),
+        last: int | None = None,
+        against: str | None = None,
+        definition: str | None = None,
+    ) -> Job:
+        """Begin to replay these, or the `last` ones that are over; `finished` waits for the job."""
+        given = {"executions": list(executions)} if executions else {}
+        body = _replay_body(against, definition, **given, **({} if last is None else {"last": last}))
+        return await self._ask("POST", _replay_path(workflow), Job, body, key=secrets.token_hex(16))
+
+    async def job(self, job: str) -> Job:
+        return await self._ask("GET", f"/jobs/{quote(job, safe='')}", Job)
+
+    async def follow_job(self, job: str) -> AsyncIterator[Job]:
+        """As it is now and after each change, until it is over."""
+        seen: Job | None = None
+        while seen is None or not seen.is_over:
+            newest = await self._patiently(job)
+            if newest != seen:
+                yield newest
+            seen = newest
+            if not newest.is_over:
+                await asyncio.sleep(_LOOK_S)
+
+    async def finished(self, job: str) -> Job:
+        """The job once it is over. Raises `JobFailed`."""
+        async for seen in self.follow_job(job):
+            if seen.status == "failed":
+                raise JobFailed(seen)
+            if seen.is_over:
+                return seen
+        raise AssertionError("a job is followed to its end")
+
+    async def _patiently(self, job: str) -> Job:
+        for _ in range(int(_PATIENCE_S / _LOOK_S)):
+            try:
+                return await self.job(job)
+            except Unavailable:
+                await asyncio.sleep(_LOOK_S)
+        return await self.job(job)
+
+
+class _KnownWorkflow(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Known(msgspec.Struct, frozen=True):
+    workflow: _KnownWorkflow
+
+
+def _replay_path(workflow: str) -> str:
+    return f"/workflows/{quote(workflow, safe='@')}/replay"
+
+
+def _replay_body(against: str | None, definition: str | None, **more: Any) -> dict[str, Any]:
+    given = {"against": against, "definition": definition}
+    return {**more, **{name: value for name, value in given.items() if value is not None}}
