@@ -108,7 +108,6 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         schedules = SqlSchedules(db)
         executions = SqlExecutions(db, seal=FieldSeal(ring))
         replays = Replays(Replayer(store, registry.program, claims), registry, executions)
-        jobs = Jobs(SqlJobs(db), replays.jobs, clock=clock, new_id=ids.ulid)
         plane = ControlPlane(
             identity=identity,
             registry=registry,
@@ -127,19 +126,23 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             plans=SqlPlans(db, seal=FieldSeal(ring)),
             live=Feed(SqlLiveEvents(db, seal=FieldSeal(ring)), listen=partial(bus.listen, subjects.ALL_WORKFLOWS_OUT)),
             schedules=ScheduleBook(schedules, bus=bus, clock=clock, new_id=ids.ulid),
-            jobs=jobs,
+            jobs=Jobs(SqlJobs(db), replays.jobs, clock=clock, new_id=ids.ulid),
             replays=replays,
         )
+        upkeep = retention_kept(db, retention_job(settings, db, artifacts), clock)
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)
-        async with (
-            days_made(db, clock),
-            retention_kept(db, retention_job(settings, db, artifacts), clock),
-            orchestrator.running(),
-            care_for_lost_workers(agents, orchestrator, bus, clock),
-            clockwork.running(),
-            jobs.running(),
-        ):
+        async with days_made(db, clock), upkeep, _at_work(plane, bus, clock), clockwork.running():
             yield plane
+
+
+@asynccontextmanager
+async def _at_work(plane: ControlPlane, bus: JetStreamBus, clock: Clock) -> AsyncIterator[None]:
+    async with (
+        plane.orchestrator.running(),
+        care_for_lost_workers(plane.agents, plane.orchestrator, bus, clock),
+        plane.jobs.running(),
+    ):
+        yield
 
 
 async def _parts_ready(db: Database, bus: JetStreamBus) -> dict[str, bool]:
