@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from agentflow.execution import events as happened
 from agentflow.execution import messages
 from agentflow.execution.events import Event
+from agentflow.execution.fork import Kept
 from agentflow.execution.messages import ExecutionMessage, Stamp
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import WorkerId
@@ -90,7 +91,8 @@ def _of_waiting(event: happened.WaitEvent) -> Iterator[Cause]:
 def _of_life(event: happened.LifecycleEvent, upcoming: Sequence[Event]) -> Iterator[Cause]:
     match event:
         case happened.ExecutionStarted():
-            yield _started(event)
+            forked = next((at for at, one in enumerate(upcoming) if isinstance(one, happened.ExecutionForked)), None)
+            yield _started(event) if forked is None else _forked(event, upcoming[: forked + 1])
         case happened.ExecutionBegun():
             yield messages.Admitted  # also where it only waited for its moment: with room it begins the same way
         case happened.ExecutionPaused():
@@ -114,8 +116,8 @@ def _of_life(event: happened.LifecycleEvent, upcoming: Sequence[Event]) -> Itera
             yield messages.TimeReached
         case happened.ExecutionTerminated():
             yield lambda stamp: messages.Terminate(stamp, event.request, event.reason)
-        case happened.ExecutionCompleted():
-            return  # always the answer to something
+        case happened.ExecutionCompleted() | happened.ExecutionForked():
+            return  # the answer to something; part of a beginning
 
 
 def _started(event: happened.ExecutionStarted) -> Cause:
@@ -132,4 +134,25 @@ def _started(event: happened.ExecutionStarted) -> Cause:
         event.env,
         event.priority,
         event.queue,
+    )
+
+
+def _forked(event: happened.ExecutionStarted, recorded: Sequence[Event]) -> Cause:
+    """All that another execution had recorded was there from the first decision on."""
+    *kept, forked = recorded
+    assert isinstance(forked, happened.ExecutionForked)
+    return lambda stamp: messages.Fork(
+        stamp,
+        event.execution,
+        event.tenant,
+        event.trace,
+        forked.request,
+        forked.of,
+        Kept(tuple(kept), forked.of.version, forked.left_at_ms, forked.answered),
+        forked.input,
+        forked.vars,
+        None if forked.deadline_ms is None else forked.deadline_ms - forked.at_ms,
+        event.priority,
+        event.queue,
+        forked.reason,
     )

@@ -76,8 +76,8 @@ class Replayer:
         while record.upcoming and divergence is None:
             program = await self._program(tenant, state, record.upcoming[0], against)
             again = await self._redecided(state, record.upcoming, program, shelf)
-            if again.is_short and await record.more():
-                continue  # it was held against too little
+            if _shows_later(again, record.upcoming[0]) and await record.more():
+                continue
             divergence = again.divergence
             for event, decided in zip(record.taken(len(again.events)), again.events, strict=True):
                 state, digest = evolve(state, event), chained(digest, decided)
@@ -126,6 +126,14 @@ class Replayer:
         finally:
             for claim in lent:
                 claim.take_back()
+
+
+def _shows_later(again: Redecided, event: Event) -> bool:
+    """Whether more of the record may change the answer: it was held against too little, or what led to it (a fork, a
+    cancellation) shows in a later event."""
+    if again.divergence is None:
+        return False
+    return again.is_short or isinstance(event, happened.ExecutionStarted | happened.ExecutionResumed)
 
 
 class _Reading:

@@ -8,14 +8,14 @@ from tests.unit.agentflow.execution.replayed import digest_of, replayed
 
 @pytest.fixture(autouse=True)
 def every_run_replays(monkeypatch):
-    runs = []
-    begin = scripted.Run.__init__
+    runs = {}
+    give = scripted.Run.give
 
-    def noted(run, *args, **kwargs):
-        runs.append(run)
-        begin(run, *args, **kwargs)
+    def noted(run, message):
+        runs[id(run)] = run
+        return give(run, message)
 
-    monkeypatch.setattr(scripted.Run, "__init__", noted)
+    monkeypatch.setattr(scripted.Run, "give", noted)
     yield
-    for run in runs:
+    for run in runs.values():
         assert replayed(run.log, run.program) == (digest_of(run.log), None)
