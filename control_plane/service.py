@@ -225,7 +225,7 @@ class ControlPlane:
         fork = self.orchestrator.new_id()
         if key is not None:
             body = {"execution": execution, "wanted": msgspec.to_builtins(wanted)}
-            fork = await self._id_for(tenant, "fork", key, body)
+            fork = ExecutionId(await self._id_for(tenant, "fork", key, body, self.orchestrator.new_id()))
         stored = await self.events.read(tenant, execution, limit=FORK_EVENTS_MAX + 1)
         return await self.orchestrator.fork(
             original,
