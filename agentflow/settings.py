@@ -4,19 +4,20 @@ Called by the composition roots and the CLI, which hand plain values on; nothing
 fault is reported at once, by the name of the variable or the place in the file, and never with a password.
 """
 
-import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
-from urllib.parse import parse_qs, quote, urlsplit
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
+from agentflow import setting_values as values
 from agentflow.contracts.pools import ANY, SHARED
-from agentflow.encryption.keyring import InvalidKeys, KeyRing, parse_keys
+from agentflow.encryption.keyring import KeyRing, parse_keys
 from agentflow.errors import Invalid, Problem
 from agentflow.ids import DEFAULT_TENANT
 from agentflow.limits import (
@@ -34,6 +35,7 @@ from agentflow.limits import (
     TOKEN_TTL_S_MAX,
     WORKER_LOST_AFTER_S,
 )
+from agentflow.tls import TlsFiles, client_context
 from agentflow.workflow.document import read
 from agentflow.workflow.source_map import Document
 from agentflow.workflow.suggest import did_you_mean
@@ -58,176 +60,6 @@ class InvalidSettings(Invalid):
         )
 
 
-def _refuse(message: str, hint: str = "") -> NoReturn:
-    raise PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
-
-
-def _address(text: str) -> str:
-    _, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        _refuse(
-            "must be host:port, with a port from 0 to 65535", "For example 127.0.0.1:8080; port 0 takes a free one."
-        )
-    return text
-
-
-def _is_loopback(address: str) -> bool:
-    bare = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    try:
-        return bare == "localhost" or ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return False
-
-
-def _database(dsn: str) -> str:
-    # The value itself is never repeated in a message: it may hold a password, also when it is malformed.
-    shapes = "Write sqlite:///path/to/file.db or postgres://user:password@host:5432/database."
-    scheme, separator, rest = dsn.partition("://")
-    if not separator or scheme not in ("sqlite", "postgres", "postgresql"):
-        _refuse("must be a sqlite or postgres address", shapes)
-    if scheme == "sqlite":
-        if rest in ("", "/", "/:memory:"):
-            _refuse("must name a file: a database in memory would forget every execution", shapes)
-        return dsn
-    if not _host_of(dsn):
-        _refuse("must name the database server's host", shapes)
-    return f"postgres://{rest}"
-
-
-def _nats(url: str) -> str:
-    if not url.startswith("nats://") or not _host_of(url):
-        _refuse("must be a nats address", "For example nats://127.0.0.1:4222.")
-    return url
-
-
-def _http(url: str) -> str:
-    if not url.startswith(("http://", "https://")) or not _host_of(url):
-        _refuse("must be an http or https address", "For example http://127.0.0.1:8080.")
-    return url.rstrip("/")
-
-
-def _issuer(url: str) -> str:
-    parts = urlsplit(url)
-    here = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    if not _host_of(url) or parts.query or parts.fragment or not (parts.scheme == "https" or here):
-        _refuse("must be the https address of an OpenID Connect issuer", "For example https://login.example.com.")
-    return url  # to the letter: tokens name it exactly so
-
-
-def _redis(url: str) -> str:
-    if not url.startswith(("redis://", "rediss://")) or not _host_of(url):
-        _refuse("must be a redis address", "For example redis://127.0.0.1:6379.")
-    return url
-
-
-_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
-
-
-def _per_second(text: str) -> str:
-    if _RATE.fullmatch(text.strip()) is None:
-        _refuse("must be a number of requests per s, m or h", "For example 50/s or 1000/m; 0 for no limit.")
-    return text.strip()
-
-
-def per_second(text: str) -> float:
-    """`50/s`, `1000/m`: as `api_rate_limit_sustained` is written, in requests a second."""
-    match = _RATE.fullmatch(text)
-    if match is None:
-        return 0.0
-    return float(match[1]) / {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
-
-
-_SANDBOXES = ("process", "docker", "gvisor", "wasm")
-
-
-def _sandbox(name: str) -> str:
-    if name not in _SANDBOXES:
-        _refuse("is not a sandbox we know", f"Use one of {', '.join(_SANDBOXES)}; see docs/guides/sandboxes.md.")
-    return name
-
-
-def _artifacts(url: str) -> str:
-    shapes = "Write file:///path/to/folder or s3://bucket/prefix (?endpoint=https://… for a server of your own)."
-    parts = urlsplit(url)
-    if parts.scheme not in ("file", "s3"):
-        _refuse("must be a file or s3 address", shapes)
-    if parts.username is not None or parts.password is not None:
-        _refuse("must hold no credentials: boto3 finds them where it always does", shapes)
-    if parts.scheme == "file":
-        if parts.netloc or parts.path in ("", "/") or parts.query:
-            _refuse("must name a folder of this machine, as file:///folder", shapes)
-        return url
-    options = parse_qs(parts.query, keep_blank_values=True)
-    endpoint = options.pop("endpoint", ["http://any"])[0]
-    options.pop("region", None)
-    if not parts.netloc or options or ".." in parts.path.split("/"):
-        _refuse("must name a bucket, and nothing but endpoint and region after `?`", shapes)
-    if not endpoint.startswith(("http://", "https://")) or not _host_of(endpoint):
-        _refuse("must have an http or https address as its endpoint", shapes)
-    return url
-
-
-def _keys(text: str) -> str:
-    try:
-        parse_keys(text)
-    except InvalidKeys as error:
-        _refuse(f"cannot be used: {error.reason}", error.hint)
-    return text
-
-
-def _keys_file(path: Path) -> Path:
-    try:
-        parse_keys(path.read_text(encoding="utf-8"))
-    except InvalidKeys as error:
-        _refuse(f"cannot be used: {error.reason}", error.hint)
-    except (OSError, UnicodeDecodeError) as error:
-        _refuse("cannot be read" + (f": {error.strerror}" if isinstance(error, OSError) else ""), "Check the path.")
-    return path
-
-
-_TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}|\*", re.ASCII)
-_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}|\*", re.ASCII)
-
-
-def _worker_tenant(tenant: str) -> str:
-    if not _TENANT.fullmatch(tenant):
-        _refuse("must be a tenant's id, or `*`", "For example acme; `af tenants list` shows them.")
-    return tenant
-
-
-def _agent_names(names: str) -> str:
-    for name in filter(None, names.split(",")):
-        if not _AGENT.fullmatch(name.strip()):
-            _refuse(f"`{name}` is not an agent's name", "For example classifier,tools; or `*` for all.")
-    return names
-
-
-def _networks(ranges: str) -> str:
-    for text in filter(None, ranges.split(",")):
-        try:
-            ipaddress.ip_network(text.strip())
-        except ValueError:
-            _refuse(f"`{text}` is not a range of addresses", "For example 10.0.0.0/8,192.168.0.0/16.")
-    return ranges
-
-
-def _host_of(url: str) -> str | None:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises when it is no port
-    except ValueError:
-        return None
-    return parts.hostname
-
-
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _home_path(path: Path) -> Path:
-    return path.expanduser()
-
-
 def _default_dsn(given: dict[str, Any]) -> str:
     return f"sqlite:///{given['home'] / 'agentflow.db'}"
 
@@ -249,7 +81,7 @@ def _default_api_url(given: dict[str, Any]) -> str:
     listen: str = given["http_listen"]
     if listen.endswith(":0"):
         return "http://127.0.0.1:8080"
-    return f"http://{listen}" if _is_loopback(listen) else f"http://127.0.0.1:{listen.rpartition(':')[2]}"
+    return f"http://{listen}" if values.is_loopback(listen) else f"http://127.0.0.1:{listen.rpartition(':')[2]}"
 
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -262,43 +94,43 @@ class Settings(BaseModel):
         frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, validate_default=True
     )
 
-    home: Annotated[Path, AfterValidator(_home_path)] = Path(".agentflow")
+    home: Annotated[Path, AfterValidator(values.home_path)] = Path(".agentflow")
     """Directory for what a machine keeps: the SQLite file, the bus's storage, logs."""
 
-    db_dsn: Annotated[str, AfterValidator(_database)] = Field(default_factory=_default_dsn)
+    db_dsn: Annotated[str, AfterValidator(values.database)] = Field(default_factory=_default_dsn)
     """The database: sqlite:///file or postgres://user:password@host:port/database."""
 
-    artifacts_url: Annotated[str, AfterValidator(_artifacts)] = Field(default_factory=_default_artifacts)
+    artifacts_url: Annotated[str, AfterValidator(values.artifacts)] = Field(default_factory=_default_artifacts)
     """Where large values are kept: file:///folder or s3://bucket/prefix, the same for control plane and workers."""
 
-    encryption_keys: Annotated[str, AfterValidator(_keys)] | None = None
+    encryption_keys: Annotated[str, AfterValidator(values.keys)] | None = None
     """Keys for what is stored encrypted, as id:base64 with commas between; the first one encrypts."""
 
-    encryption_keys_file: Annotated[Path, AfterValidator(_keys_file)] | None = None
+    encryption_keys_file: Annotated[Path, AfterValidator(values.keys_file)] | None = None
     """A file with these keys, one on each line, instead of `encryption_keys`."""
 
-    db_migrate_dsn: Annotated[str, AfterValidator(_database)] | None = None
+    db_migrate_dsn: Annotated[str, AfterValidator(values.database)] | None = None
     """The same PostgreSQL database for a user who owns the tables, where the one of `db_dsn` does not."""
 
     retention: str = ""
     """How long things are kept where the defaults do not fit: history=30d,acme/history=7d,cost=never."""
 
-    retention_export_url: Annotated[str, AfterValidator(_artifacts)] | None = None
+    retention_export_url: Annotated[str, AfterValidator(values.artifacts)] | None = None
     """Where rows are written before they are removed: file:///folder or s3://bucket/prefix; nowhere by default."""
 
-    nats_url: Annotated[str, AfterValidator(_nats)] = "nats://127.0.0.1:4222"
-    """The NATS server with JetStream."""
+    nats_url: Annotated[str, AfterValidator(values.nats)] = "nats://127.0.0.1:4222"
+    """The NATS server with JetStream: nats://host:port, or tls://host:port, which speaks TLS or not at all."""
 
     nats_replicas: Annotated[int, Field(ge=1, le=5)] = 1
     """Copies JetStream keeps of each stream: 1 for a single server, 3 in a cluster."""
 
-    http_listen: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8080"
+    http_listen: Annotated[str, AfterValidator(values.address)] = "127.0.0.1:8080"
     """Where the control plane serves REST; port 0 takes a free one."""
 
-    grpc_listen: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8081"
+    grpc_listen: Annotated[str, AfterValidator(values.address)] = "127.0.0.1:8081"
     """Where the control plane serves gRPC; port 0 takes a free one."""
 
-    api_url: Annotated[str, AfterValidator(_http)] = Field(default_factory=_default_api_url)
+    api_url: Annotated[str, AfterValidator(values.http)] = Field(default_factory=_default_api_url)
     """Where `af` finds the control plane; by default, where `http_listen` says."""
 
     token: str | None = None
@@ -307,7 +139,7 @@ class Settings(BaseModel):
     api_key: str | None = None
     """For `af` and the SDK: the API key to send."""
 
-    credentials_file: Annotated[Path, AfterValidator(_home_path)] = Path("~/.config/agentflow/credentials.json")
+    credentials_file: Annotated[Path, AfterValidator(values.home_path)] = Path("~/.config/agentflow/credentials.json")
     """Where `af auth login` keeps what it got."""
 
     bootstrap_file: Path | None = None
@@ -325,29 +157,35 @@ class Settings(BaseModel):
     signing_key_days: Annotated[float, Field(gt=0, le=3650)] = SIGNING_KEY_DAYS
     """After this many days tokens are signed with a new key."""
 
-    redis_url: Annotated[str, AfterValidator(_redis)] | None = None
+    redis_url: Annotated[str, AfterValidator(values.redis)] | None = None
     """A Redis in which control planes count requests together; without it each counts for itself."""
 
     api_rate_limit_burst: Annotated[int, Field(ge=1)] = 10_000
     """Requests a tenant may send at once."""
 
-    api_rate_limit_sustained: Annotated[str, AfterValidator(_per_second)] = "5000/s"
+    api_rate_limit_sustained: Annotated[str, AfterValidator(values.rate)] = "5000/s"
     """Requests a tenant may send over time: a number per s, m or h; 0 for no limit."""
 
     api_rate_limit_user_burst: Annotated[int, Field(ge=1)] = 10_000
     """Requests one user of a tenant may send at once."""
 
-    api_rate_limit_user_sustained: Annotated[str, AfterValidator(_per_second)] = "5000/s"
+    api_rate_limit_user_sustained: Annotated[str, AfterValidator(values.rate)] = "5000/s"
     """Requests one user of a tenant may send over time; 0 for no limit."""
 
-    oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = None
+    oidc_issuer: Annotated[str, AfterValidator(values.issuer)] | None = None
     """An OpenID Connect issuer whose ID tokens log people in; exactly as it names itself."""
 
     oidc_audience: str = "agentflow"
     """The client id at that issuer that ID tokens must be made for."""
 
+    tls_ca_file: Path | None = None
+    """The authority (PEM) to trust in NATS, PostgreSQL and the API; by default those that the machine trusts."""
+
+    db_tls: bool = False
+    """Speak TLS with PostgreSQL and verify its certificate; else as `sslmode` in the address says."""
+
     tls_cert_file: Path | None = None
-    """The certificate REST and gRPC are served with; `tls_key_file` has its key."""
+    """The certificate we serve REST and gRPC with, and show to servers that ask; `tls_key_file` has its key."""
 
     tls_key_file: Path | None = None
     """The key of `tls_cert_file`."""
@@ -370,7 +208,7 @@ class Settings(BaseModel):
     snapshot_every: Annotated[int, Field(ge=10)] = STATE_SNAPSHOT_EVENTS
     """Events of an execution after which its state is stored beside them."""
 
-    sandbox: Annotated[str, BeforeValidator(_lower), AfterValidator(_sandbox)] = "process"
+    sandbox: Annotated[str, BeforeValidator(values.lower), AfterValidator(values.sandbox)] = "process"
     """What fences a tool that asks for nothing stronger: process, docker, gvisor or wasm."""
 
     sandbox_image: str = ""
@@ -379,7 +217,7 @@ class Settings(BaseModel):
     docker_host: str = "unix:///var/run/docker.sock"
     """The Docker daemon that runs tools."""
 
-    egress_private: Annotated[str, AfterValidator(_networks)] = ""
+    egress_private: Annotated[str, AfterValidator(values.networks)] = ""
     """Internal networks that tools may reach by a granted name, separated by commas; by default none."""
 
     secrets_dir: Path | None = None
@@ -388,10 +226,10 @@ class Settings(BaseModel):
     agents_file: Path | None = None
     """The file that names the agents a worker hosts."""
 
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)] = "info"
     """The least that is logged."""
 
-    log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"
+    log_format: Annotated[Literal["console", "json"], BeforeValidator(values.lower)] = "console"
     """`console` for people, `json` for machines (one object a line)."""
 
     ack_wait_s: Seconds = ACK_WAIT_S
@@ -412,16 +250,16 @@ class Settings(BaseModel):
     drain_s: Seconds = DRAIN_S
     """How long a stopping worker lets running steps finish."""
 
-    worker_health_listen: Annotated[str, AfterValidator(_address)] = "127.0.0.1:0"
+    worker_health_listen: Annotated[str, AfterValidator(values.address)] = "127.0.0.1:0"
     """Where a worker serves /livez and /readyz; port 0 takes a free one, which its log names."""
 
     worker_lost_s: Seconds = WORKER_LOST_AFTER_S
     """A worker that is silent for this long is counted as lost, and its steps are given to others."""
 
-    shared_agents: Annotated[str, AfterValidator(_agent_names)] = ""
+    shared_agents: Annotated[str, AfterValidator(values.agent_names)] = ""
     """Agents, by commas, whose steps go to the shared workers whatever the tenant; `*` for all. The same everywhere."""
 
-    worker_tenant: Annotated[str, AfterValidator(_worker_tenant)] = Field(default_factory=_default_worker_tenant)
+    worker_tenant: Annotated[str, AfterValidator(values.worker_tenant)] = Field(default_factory=_default_worker_tenant)
     """The tenant whose steps a worker takes, and whose agents it hosts; `*` for a worker that tenants share."""
 
     spool_dir: Path = Field(default_factory=_default_spool)
@@ -435,7 +273,16 @@ class Settings(BaseModel):
 
     def serves_beyond(self) -> bool:
         """Whether REST is reached under other names than this machine's own."""
-        return not _is_loopback(self.http_listen)
+        return not values.is_loopback(self.http_listen)
+
+    def tls_files(self) -> TlsFiles:
+        return TlsFiles(self.tls_ca_file, self.tls_cert_file, self.tls_key_file)
+
+    def nats_tls(self) -> ssl.SSLContext | None:
+        return client_context(self.tls_files()) if self.nats_url.startswith("tls://") else None
+
+    def database_tls(self) -> ssl.SSLContext | None:
+        return client_context(self.tls_files()) if self.db_tls else None
 
     def shared_agent_names(self) -> frozenset[str]:
         return frozenset(filter(None, (name.strip() for name in self.shared_agents.split(","))))
@@ -455,7 +302,7 @@ def without_password(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     shown = re.sub(r"(?<=://)([^:/@]*):.*@", r"\1:***@", value)
-    shown = re.sub(r"(?<=nats://)[^:/@]+@", "***@", shown)  # NATS takes a bare token where others have the user
+    shown = re.sub(r"((?:nats|tls)://)[^:/@]+@", r"\1***@", shown)  # NATS takes a bare token where others have the user
     return re.sub(r"(?<=[?&]password=)[^&]*", "***", shown)
 
 
@@ -487,6 +334,11 @@ def allowed_environment(settings: Settings, environ: Mapping[str, str] | None = 
     variables = os.environ if environ is None else environ
     names = [name.strip() for name in settings.workflow_env.split(",")]
     return {name: variables[name] for name in names if name in variables}
+
+
+def choose(variable: str, value: str) -> None:
+    """What an option of the command line says, for this process and those it starts."""
+    os.environ[variable] = value
 
 
 def environment_with(changes: Mapping[str, str]) -> dict[str, str]:
@@ -576,10 +428,12 @@ class _Gathered:
         """Credentials cross a network only under TLS, unless somebody says that something else sees to it."""
         if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
             self._problems.append(Problem("is one half of a pair", "Set both or neither.", path="AF_TLS_CERT_FILE"))
+        if settings.db_tls and settings.db_dsn.startswith("sqlite"):
+            self._problems.append(Problem("is for PostgreSQL", "A SQLite file has no line to it.", path="AF_DB_TLS"))
         if settings.tls_cert_file is not None or settings.listen_insecure:
             return
         for field in ("http_listen", "grpc_listen"):
-            if not _is_loopback(getattr(settings, field)):
+            if not values.is_loopback(getattr(settings, field)):
                 place = self._places.get(field, _PREFIX + field.upper())
                 self._problems.append(Problem("must be an address of this machine only", _NO_ENCRYPTION, path=place))
 

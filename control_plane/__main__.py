@@ -140,8 +140,13 @@ def main() -> int:
         if sys.argv[1:2] == ["upkeep"]:
             sys.stdout.write(uvloop.run(upkeep(settings, sys.argv[2:])) + "\n")
         elif sys.argv[1:]:
-            seal = FieldSeal(settings.key_ring())
-            task = administer(sys.argv[1:], dsn=settings.db_dsn, migrate_dsn=settings.db_migrate_dsn, seal=seal)
+            task = administer(
+                sys.argv[1:],
+                dsn=settings.db_dsn,
+                migrate_dsn=settings.db_migrate_dsn,
+                seal=FieldSeal(settings.key_ring()),
+                tls=settings.database_tls(),
+            )
             sys.stdout.write(uvloop.run(task) + "\n")
         else:
             collect_seldom()

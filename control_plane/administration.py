@@ -4,6 +4,7 @@ Run as `python -m control_plane db …` by `af db`, which belongs to the kernel 
 database; no bus is needed.
 """
 
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -37,10 +38,17 @@ class SchemaDiffers(Rejected):
         )
 
 
-async def administer(arguments: Sequence[str], *, dsn: str, migrate_dsn: str | None, seal: FieldSeal) -> str:
+async def administer(
+    arguments: Sequence[str],
+    *,
+    dsn: str,
+    migrate_dsn: str | None,
+    seal: FieldSeal,
+    tls: ssl.SSLContext | None = None,
+) -> str:
     match arguments:
         case ["db", str(task), *rest] if task in _TASKS and len(rest) == _TASKS[task][1]:
-            async with database(dsn, migrate_dsn=migrate_dsn) as db:
+            async with database(dsn, migrate_dsn=migrate_dsn, tls=tls) as db:
                 more = [seal] if task == "rebuild" else rest
                 return msgspec.json.encode(await _TASKS[task][0](db, *more)).decode()
         case _:

@@ -8,7 +8,8 @@ from agentflow.bus.nats_jetstream import JetStreamBus
 from agentflow.clock import Clock
 from agentflow.ids import TenantId, UlidSource
 from agentflow.ports import ArtifactStore, BusUnavailable
-from agentflow.settings import Settings, per_second
+from agentflow.setting_values import per_second
+from agentflow.settings import Settings
 from control_plane.identity.authentication import Authenticator
 from control_plane.identity.bootstrap import bootstrap
 from control_plane.identity.directory import Directory

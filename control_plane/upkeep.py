@@ -34,7 +34,7 @@ class UnknownUpkeep(Rejected):
 
 
 async def upkeep(settings: Settings, arguments: Sequence[str]) -> str:
-    async with database(settings.db_dsn, migrate_dsn=settings.db_migrate_dsn) as db:
+    async with database(settings.db_dsn, migrate_dsn=settings.db_migrate_dsn, tls=settings.database_tls()) as db:
         artifacts = await open_artifacts(settings.artifacts_url, settings.key_ring())
         return msgspec.json.encode(await _answer(settings, arguments, db, artifacts)).decode()
 

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import msgspec
@@ -59,10 +59,14 @@ from control_plane.upkeep import retention_job
 @asynccontextmanager
 async def _storage(settings: Settings) -> AsyncIterator[Database]:
     """The database, fit to be used: what is wrong with it is told before anything else is tried."""
-    async with database(settings.db_dsn, migrate_dsn=settings.db_migrate_dsn) as db:
+    async with database(settings.db_dsn, migrate_dsn=settings.db_migrate_dsn, tls=settings.database_tls()) as db:
         await upgrade(db)
         await record_shards(db, settings.shards)
         yield db
+
+
+def _bus(settings: Settings) -> AbstractAsyncContextManager[JetStreamBus]:
+    return jetstream(settings.nats_url, name="control-plane", replicas=settings.nats_replicas, tls=settings.nats_tls())
 
 
 @asynccontextmanager
@@ -71,7 +75,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
     async with (
         _storage(settings) as db,
         shared_clock(db) as clock,
-        jetstream(settings.nats_url, name="control-plane", replicas=settings.nats_replicas) as bus,
+        _bus(settings) as bus,
         AsyncExitStack() as stack,
     ):
         ids = UlidSource(clock.now_ms)

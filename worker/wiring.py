@@ -64,7 +64,7 @@ from worker.tools.workspaces import Workspaces
 log = structlog.get_logger(__name__)
 
 _ENTRY_POINTS = "agentflow.agents"
-_PORTS = {"nats": 4222, "postgres": 5432, "http": 80, "https": 443}
+_PORTS = {"nats": 4222, "tls": 4222, "postgres": 5432, "http": 80, "https": 443}
 _TOOL_CONCURRENCY = 16  # each is a process of its own: more of them at once only wait for each other
 
 
@@ -103,7 +103,11 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
     values = LargeValues(ClaimCheck(artifacts))
     async with jetstream(
-        settings.nats_url, name=worker_id, replicas=settings.nats_replicas, tends_streams=False
+        settings.nats_url,
+        name=worker_id,
+        replicas=settings.nats_replicas,
+        tends_streams=False,
+        tls=settings.nats_tls(),
     ) as bus:
         await footing.connect(bus)
         desk.connect(bus)

@@ -34,11 +34,20 @@ class Connection(Client):
     At our rates that is most of the cost, so bytes go straight into its write buffer and straight from its parser.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, encrypted: bool) -> None:
+        """`encrypted`: rather not at all than in the clear, whatever the server says that it can do."""
         super().__init__()
+        self._encrypted = encrypted
         self._sinks: dict[int, wire.Sink] = {}
         self._ps = DeliveryParser(self, self._delivered)
         self._write_due = False
+
+    def _connect_command(self) -> bytes:
+        """With the credential in it. nats-py speaks TLS only where the server's first words ask for it."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if self._encrypted and (writer is None or writer.get_extra_info("sslcontext") is None):
+            raise nats.errors.Error("the server does not speak TLS, as tls:// in its address demands")
+        return super()._connect_command()
 
     def send(self, command: bytes) -> None:
         if not self.is_connected:

@@ -7,6 +7,7 @@ Composition roots open it with `jetstream(...)`; `confirmations`, `pull` and `st
 import asyncio
 import contextlib
 import random
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -364,12 +365,13 @@ async def jetstream(
     connect_within_s: float = 10.0,
     confirm_within_s: float = limits.BUS_CONFIRM_S,
     stall_after_s: float = limits.CONSUMER_STALL_S,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[JetStreamBus]:
     """A bus that is connected and has its streams; leaving the block stops its subscriptions and closes it.
 
     Who does not tend streams takes them as they are, and makes only those that are missing.
     """
-    connection = Connection()
+    connection = Connection(encrypted=url.startswith("tls://"))
     bus = JetStreamBus(
         connection,
         replicas=replicas,
@@ -380,7 +382,7 @@ async def jetstream(
     try:
         try:
             async with asyncio.timeout(connect_within_s):
-                await _connect(connection, bus, url, name)
+                await _connect(connection, bus, url, name, tls)
                 await bus.open()
         except (nats.errors.Error, TimeoutError) as error:
             raise bus.why_not_open(error, _without_password(url), connect_within_s) from None
@@ -390,7 +392,7 @@ async def jetstream(
         await connection.leave()
 
 
-async def _connect(connection: Connection, bus: JetStreamBus, url: str, name: str) -> None:
+async def _connect(connection: Connection, bus: JetStreamBus, url: str, name: str, tls: ssl.SSLContext | None) -> None:
     async def disconnected() -> None:
         bus.on_disconnected()
         log.warning("bus.disconnected", name=name)
@@ -421,6 +423,7 @@ async def _connect(connection: Connection, bus: JetStreamBus, url: str, name: st
         reconnect_time_wait=_RECONNECT_S,  # type: ignore[arg-type]  # a pause in seconds; nats-py only says int
         max_reconnect_attempts=-1,
         ping_interval=_PING_S,  # type: ignore[arg-type]  # likewise
+        tls=tls,
     )
 
 

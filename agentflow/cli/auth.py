@@ -69,12 +69,12 @@ def secret(kind: str) -> str:
 
 
 async def _login(kind: str, email: str | None, tenant: str | None, secret: str) -> "Token":
+    from agentflow.cli.connection import client_of
     from agentflow.credentials import Credential, store_credential
-    from agentflow.sdk.client import Client
     from agentflow.settings import load_settings
 
     settings = load_settings()
-    async with Client(settings.api_url) as api:
+    async with client_of(settings, None) as api:
         if kind == "password":
             token = await api.identity.login(email=email or "", password=secret, tenant=tenant, ttl_s=_TTL_S)
         elif kind == "API key":
@@ -134,9 +134,9 @@ def logout() -> None:
 
 
 async def _logout() -> None:
+    from agentflow.cli.connection import client_of
     from agentflow.credentials import forget_credential, stored_credential
     from agentflow.errors import Unauthenticated
-    from agentflow.sdk.client import Client
     from agentflow.settings import load_settings
 
     settings = load_settings()
@@ -144,7 +144,7 @@ async def _logout() -> None:
     if kept is None:
         stdout().print(f"not logged in to {settings.api_url}")
         return
-    async with Client(settings.api_url, token=kept.bearer) as api:
+    async with client_of(settings, kept.bearer) as api:
         with suppress(Unauthenticated):  # it has ended already
             await api.identity.logout()
     forget_credential(settings.credentials_file, settings.api_url)

@@ -10,7 +10,7 @@ from agentflow.cli.output import stdout
 
 app = typer.Typer(no_args_is_help=True, help="Certificates of your own, for TLS between parts.")
 
-_PARTS = ("control-plane", "worker", "client")
+_PARTS = ("control-plane", "worker", "client", "nats", "postgres")
 
 
 @app.command()
@@ -22,7 +22,7 @@ def init(
     ] = None,
     days: Annotated[int, typer.Option(help="How long they are valid.", min=1, max=825)] = 90,
 ) -> None:
-    """Make an authority, and a certificate for the control plane, for workers and for clients.
+    """Make an authority, and a certificate for each part: control plane, workers, clients, NATS and PostgreSQL.
 
     The authority's own key is not kept: make all of them anew instead of adding to them.
     Keys are readable by their owner only.

@@ -11,7 +11,12 @@ from agentflow.settings import Settings, load_settings
 
 def control_plane() -> Client:
     settings = load_settings()
-    return Client(settings.api_url, token=bearer_of(settings))
+    return client_of(settings, bearer_of(settings))
+
+
+def client_of(settings: Settings, bearer: str | None) -> Client:
+    tls = settings.tls_files() if settings.api_url.startswith("https://") else None
+    return Client(settings.api_url, token=bearer, tls=tls)
 
 
 def bearer_of(settings: Settings) -> str | None:

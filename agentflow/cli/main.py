@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -37,6 +39,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # no stack trace ever reaches a person who did not ask for it
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def options(
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca", help="Trust this authority's certificates (PEM); else AF_TLS_CA_FILE.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    if ca is not None:
+        from agentflow.settings import choose
+
+        choose("AF_TLS_CA_FILE", str(ca))
+
+
 app.command("dev")(dev.dev)
 app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)

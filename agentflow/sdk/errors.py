@@ -12,6 +12,7 @@ from agentflow.errors import (
     Invalid,
     Limited,
     NotFound,
+    Rejected,
     Unauthenticated,
     Unavailable,
 )
@@ -37,6 +38,17 @@ class NotAgentFlow(Unavailable):
         super().__init__(
             f"What answers at {api_url} does not speak this API: {reason}.",
             hint="Check that AF_API_URL names an AgentFlow control plane of this version, not another server.",
+        )
+
+
+class NoTrust(Rejected):
+    code = "AF1512"
+
+    def __init__(self, api_url: str, reason: str) -> None:
+        super().__init__(
+            f"{api_url} and this client do not trust each other: {reason}.",
+            hint="Name its authority with `af --ca FILE` or AF_TLS_CA_FILE; where it asks for a certificate of yours, "
+            "set AF_TLS_CERT_FILE and AF_TLS_KEY_FILE.",
         )
 
 

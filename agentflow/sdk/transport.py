@@ -4,13 +4,14 @@ One request at a time in, an answer or one of our errors out; and lines of a str
 """
 
 import io
+import ssl
 from collections.abc import AsyncGenerator
 
 import aiohttp
 import msgspec
 from yarl import URL
 
-from agentflow.sdk.errors import ControlPlaneAway, NotAgentFlow, error_from
+from agentflow.sdk.errors import ControlPlaneAway, NotAgentFlow, NoTrust, error_from
 
 _FIRST_ERROR = 400
 _AT_ONCE_BYTES = 256 * 1024
@@ -25,15 +26,16 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Transport:
-    def __init__(self, api_url: str, headers: dict[str, str]) -> None:
+    def __init__(self, api_url: str, headers: dict[str, str], tls: ssl.SSLContext | None = None) -> None:
         self._api_url = api_url
         self._headers = headers
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
         # As many at once as the caller wants. Proxies of the environment are not asked: they are for the outside, and
         # must not stand between us and a loopback address.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S, ssl=self._tls or True)
         self._session = aiohttp.ClientSession(connector=connector, trust_env=False, headers=self._headers)
 
     async def close(self) -> None:
@@ -62,6 +64,8 @@ class Transport:
             ) as response:
                 answer = Response(path, response.status, await response.read())
                 retry_after = response.headers.get("Retry-After", "")
+        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+            raise NoTrust(self._api_url, _reason(error)) from None
         except (aiohttp.InvalidURL, ValueError) as error:
             raise NotAgentFlow(self._api_url, str(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -79,6 +83,8 @@ class Transport:
                     raise error_from(self._api_url, response.status, await response.read())
                 async for line in response.content:
                     yield line.decode().rstrip("\r\n")
+        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+            raise NoTrust(self._api_url, _reason(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ControlPlaneAway(self._api_url, str(error) or type(error).__name__) from None
 
@@ -98,3 +104,9 @@ def _in_parts(content: str | bytes | None) -> str | bytes | io.BytesIO | None:
 
 def _seconds(retry_after: str) -> float:
     return float(retry_after) if retry_after.isdigit() else 1.0
+
+
+def _reason(error: Exception) -> str:
+    """What OpenSSL says of it, without where in its source."""
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    return getattr(cause, "verify_message", "") or getattr(cause, "reason", None) or str(cause)

@@ -1,5 +1,6 @@
 """Reading a database's address, and speaking of it without its password. Pure."""
 
+import ssl
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ class PostgresAddress(msgspec.Struct, frozen=True):
     dsn: str
     shown: str  # without the password: the only form that may reach a message or a log
     engine: Literal["postgresql"] = "postgresql"
+    tls: ssl.SSLContext | None = None  # None: as `sslmode` in the address says
 
     def __repr__(self) -> str:
         return f"PostgresAddress({self.shown})"
@@ -39,7 +41,7 @@ class PostgresAddress(msgspec.Struct, frozen=True):
 Address = SqliteAddress | PostgresAddress
 
 
-def parse_address(dsn: str) -> Address:
+def parse_address(dsn: str, tls: ssl.SSLContext | None = None) -> Address:
     """Nothing of the text itself is repeated in an error: any part of a malformed address may be its password."""
     scheme, separator, rest = dsn.partition("://")
     if not separator:
@@ -48,7 +50,7 @@ def parse_address(dsn: str) -> Address:
         case "sqlite":
             return _sqlite(rest)
         case "postgres" | "postgresql":
-            return _postgres(dsn)
+            return msgspec.structs.replace(_postgres(dsn), tls=tls)
         case other:
             raise BadDatabaseAddress(f"{other!r} is not a database AgentFlow knows")
 

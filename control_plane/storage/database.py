@@ -9,6 +9,7 @@ writes waits for their turn.
 
 import asyncio
 import sqlite3
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from functools import partial
@@ -185,13 +186,15 @@ class Database:
 
 
 @asynccontextmanager
-async def database(dsn: str, *, migrate_dsn: str | None = None) -> AsyncIterator[Database]:
+async def database(
+    dsn: str, *, migrate_dsn: str | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Database]:
     """Open what `dsn` names, or say in one sentence why not.
 
     `migrate_dsn` is the same PostgreSQL database for a user who owns the tables, where `dsn`'s user does not.
     """
-    address = parse_address(dsn)
-    owner = address if migrate_dsn is None else parse_address(migrate_dsn)
+    address = parse_address(dsn, tls)
+    owner = address if migrate_dsn is None else parse_address(migrate_dsn, tls)
     async with opening(address):
         if isinstance(address, SqliteAddress):
             await _make_file_in_turn(address.path)
@@ -306,6 +309,7 @@ async def _connected(address: PostgresAddress, role: str = "", on_connect: str =
         timeout=DATABASE_CONNECT_S,
         command_timeout=DATABASE_ANSWER_S,
         server_settings={"application_name": "agentflow"} | (_LETS_GO if role else {}),
+        **({} if address.tls is None else {"ssl": address.tls}),
     )
     try:
         if on_connect:

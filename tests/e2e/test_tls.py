@@ -27,7 +27,7 @@ def certs(tmp_path: Path) -> Path:
 
 async def test_rest_and_grpc_under_mutual_tls_answer_only_who_has_a_certificate(tmp_path, nats, certs):
     assert {file.name: oct(file.stat().st_mode & 0o777) for file in certs.glob("*.key")} == {
-        f"{part}.key": "0o600" for part in ("control-plane", "worker", "client")
+        f"{part}.key": "0o600" for part in ("control-plane", "worker", "client", "nats", "postgres")
     }
     environment = {
         **inherited_environment(),
