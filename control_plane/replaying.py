@@ -9,7 +9,7 @@ from agentflow.ids import ExecutionId, TenantId
 from control_plane.jobs.runner import Handler
 from control_plane.registry.executions import ExecutionFilter, ExecutionPages
 from control_plane.registry.schemas import InputSchema, compile_schema, input_problems
-from control_plane.registry.workflows import WorkflowRegistry
+from control_plane.registry.workflows import WorkflowNotFound, WorkflowRegistry
 from control_plane.replay.many import ManyReplays, ReplayRequest
 from control_plane.replay.replayer import Candidate, Replayed, Replayer
 
@@ -32,8 +32,8 @@ class Replays:
         self._replayer = replayer
         self._registry = registry
         self._executions = executions
-        many = ManyReplays(replayer, newest=self.newest, candidate_of=self.candidate)
-        self.jobs: dict[str, Handler] = {JOB: many.run}  # what a job of each kind does
+        self.many = ManyReplays(replayer, newest=self.newest, candidate_of=self.candidate)
+        self.jobs: dict[str, Handler] = {JOB: self.many.run}  # what a job of each kind does
 
     async def one(self, tenant: TenantId, wanted: ReplayRequest) -> Replayed:
         """Raises `NothingRecorded`, or what keeps the other version from being compiled."""
@@ -46,9 +46,19 @@ class Replays:
 
     async def newest(self, tenant: TenantId, workflow: str, count: int) -> Sequence[ExecutionId]:
         """Of those that are over: the last ones, of whatever version."""
+        if count == 0:
+            return ()
         wanted = ExecutionFilter(workflow=workflow, statuses=_OVER)
         page = await self._executions.page(tenant, wanted, limit=count, after=None, newest_first=True)
         return [summary.id for summary in page.items]
+
+    async def registered(self, tenant: TenantId, definition: str) -> bool:
+        """Whether exactly this is registered."""
+        ref, _, _ = await self._registry.candidate(definition)
+        try:
+            return (await self._registry.find(tenant, f"{ref.name}@{ref.version}")).digest == ref.digest
+        except WorkflowNotFound:
+            return False
 
     async def candidate(self, tenant: TenantId, wanted: ReplayRequest) -> Candidate | None:
         """The version to decide by, where it is not each execution's own."""

@@ -19,7 +19,8 @@ from agentflow.ids import ExecutionId, StepPath, TenantId
 from agentflow.limits import CHILDREN_FOLLOWED_MAX, FORK_EVENTS_MAX
 from agentflow.ports import Shelf, StoredEvent
 from agentflow.workflow.load import read
-from agentflow.workflow.references import agents_named, child_workflows, tools_named
+from agentflow.workflow.references import child_workflows, tools_named
+from control_plane.deploying import Deployments, register_within_quota
 from control_plane.identity.identity import Identity
 from control_plane.identity.principals import Principal
 from control_plane.jobs.job import Job
@@ -148,16 +149,13 @@ class ControlPlane:
     plans: Plans
     jobs: Jobs
     replays: Replays
+    deployments: Deployments
 
     async def register(
         self, tenant: TenantId, text: str, *, newest: str | None = None
     ) -> tuple[RegisteredWorkflow, bool]:
         """The workflow, and whether it is new; refused where the tenant's quota is full."""
-        loaded = read(text).loaded
-        if loaded is not None:
-            named = frozenset(agents_named(loaded.document.data))
-            await self.identity.tenants.admit_workflow(tenant, loaded.workflow.metadata.name, named)
-        return await self.registry.register(tenant, text, newest=newest)
+        return await register_within_quota(self.identity.tenants, self.registry, tenant, text, newest=newest)
 
     async def require_allowed(self, caller: Principal, reference: str) -> None:
         """Whether the roles of whoever starts it allow this workflow, and every tool that it and its children name."""

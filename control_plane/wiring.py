@@ -17,6 +17,7 @@ from agentflow.contracts.pools import Pools
 from agentflow.contracts.step import ReleaseState
 from agentflow.ids import TenantId, UlidSource
 from agentflow.settings import Settings, allowed_environment
+from control_plane.deploying import Deployments, register_within_quota
 from control_plane.identity_wiring import open_identity
 from control_plane.jobs.runner import Jobs
 from control_plane.live.feed import Feed
@@ -38,6 +39,7 @@ from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.agent_states import SqlAgentStates
 from control_plane.storage.database import Database, database
 from control_plane.storage.days import days_made
+from control_plane.storage.deployments import SqlDeployments
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
 from control_plane.storage.jobs import SqlJobs
@@ -112,6 +114,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         schedules = SqlSchedules(db)
         executions = SqlExecutions(db, seal=FieldSeal(ring))
         replays = Replays(Replayer(store, registry.program, claims), registry, executions)
+        register = partial(register_within_quota, identity.tenants, registry)
+        deployments = Deployments(SqlDeployments(db), replays, register=register, now_ms=clock.now_ms)
         plane = ControlPlane(
             identity=identity,
             registry=registry,
@@ -130,8 +134,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             plans=SqlPlans(db, seal=FieldSeal(ring)),
             live=Feed(SqlLiveEvents(db, seal=FieldSeal(ring)), listen=partial(bus.listen, subjects.ALL_WORKFLOWS_OUT)),
             schedules=ScheduleBook(schedules, bus=bus, clock=clock, new_id=ids.ulid),
-            jobs=Jobs(SqlJobs(db), replays.jobs, clock=clock, new_id=ids.ulid),
+            jobs=Jobs(SqlJobs(db), {**replays.jobs, **deployments.jobs}, clock=clock, new_id=ids.ulid),
             replays=replays,
+            deployments=deployments,
         )
         upkeep = retention_kept(db, retention_job(settings, db, artifacts), clock)
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)

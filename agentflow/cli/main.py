@@ -13,6 +13,7 @@ from agentflow.cli import (
     certificates,
     database,
     demo,
+    deploy,
     dev,
     doctor,
     forks,
@@ -60,6 +61,7 @@ app.command("dev")(dev.dev)
 app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)
 app.command("replay")(replay.replay)
+app.command("deploy")(deploy.deploy)
 app.add_typer(forks.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")

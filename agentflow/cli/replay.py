@@ -26,7 +26,8 @@ class Diverged(Rejected):
     def __init__(self, diverged: int, replayed: int, against: str) -> None:
         super().__init__(
             f"{diverged} of {replayed} executions would have gone another way{against}.",
-            hint="Look at one with `af replay EXECUTION --against VERSION`, or `--file FILE` before it is registered.",
+            hint="Look at one with `af replay EXECUTION --against VERSION`, or `--file FILE` before it is registered; "
+            "`af deploy --accept-divergence REASON` registers it all the same.",
         )
 
 
@@ -65,7 +66,10 @@ def replay(
 async def _replay(
     execution: str | None, workflow: str | None, last: int, against: str | None, definition: str | None, json: bool
 ) -> None:
+    import msgspec
+
     from agentflow.cli.connection import control_plane
+    from agentflow.sdk.models import Replays
 
     by = "" if against is None and definition is None else " by the other version"
     async with control_plane() as api:
@@ -80,7 +84,7 @@ async def _replay(
             return
         assert workflow is not None
         job = await api.records.replay_many(workflow, last=last, against=against, definition=definition)
-        found = await watched_replays(api, job, quiet=json)
+        found = msgspec.convert(await watched_job(api, job, quiet=json), Replays)
     if json:
         print_json(found)
     else:
@@ -89,11 +93,8 @@ async def _replay(
         raise Diverged(found.diverged, found.replayed, by)
 
 
-async def watched_replays(api: "Client", job: "Job", *, quiet: bool) -> "Replays":
+async def watched_job(api: "Client", job: "Job", *, quiet: bool) -> object:
     """What a job that replays many came to, saying on the way how far it is."""
-    import msgspec
-
-    from agentflow.sdk.models import Replays
     from agentflow.sdk.records import JobFailed
 
     console = stderr()
@@ -105,7 +106,7 @@ async def watched_replays(api: "Client", job: "Job", *, quiet: bool) -> "Replays
         job = seen
     if not quiet and console.is_terminal:
         console.print("\r", end="")
-    return msgspec.convert(job.result, Replays)
+    return job.result
 
 
 def show_replays(found: "Replays") -> None:

@@ -358,3 +358,35 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return self.status in ("succeeded", "failed")
+
+
+class DeployedWorkflow(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    version: str
+
+
+class Deployed(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a job that deployed a version; without a `workflow` nothing was registered."""
+
+    registered: bool
+    created: bool
+    workflow: DeployedWorkflow | None
+    replays: Replays
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """How a version came to be registered."""
+
+    workflow_id: str
+    name: str
+    version: str
+    by: str
+    replayed: int
+    diverged: int
+    reason: str
+    at: str
+
+
+class DeploymentList(msgspec.Struct, frozen=True):
+    items: list[Deployment]

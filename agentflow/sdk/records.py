@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from agentflow.errors import Unavailable
-from agentflow.sdk.models import Job, Replay, Replays
+from agentflow.sdk.models import Deployment, DeploymentList, Job, Replay, Replays
 
 _Answer = TypeVar("_Answer")
 _LOOK_S = 0.5
@@ -72,6 +72,17 @@ class RecordOperations:
         given = {"executions": list(executions)} if executions else {}
         body = _replay_body(against, definition, **given, **({} if last is None else {"last": last}))
         return await self._ask("POST", _replay_path(workflow), Job, body, key=secrets.token_hex(16))
+
+    async def deploy(self, definition: str, *, accept_divergence: str | None = None, last: int | None = None) -> Job:
+        """Begin to try a version on the `last` executions of its workflow and, if they come out so, to register it."""
+        given = {"accept_divergence": accept_divergence, "last": last}
+        body = {"definition": definition, **{name: it for name, it in given.items() if it is not None}}
+        return await self._ask("POST", "/deployments", Job, body, key=secrets.token_hex(16))
+
+    async def deployments(self, workflow: str) -> list[Deployment]:
+        """How the versions of a workflow came to be registered, newest first."""
+        path = f"/workflows/{quote(workflow, safe='@')}/deployments"
+        return (await self._ask("GET", path, DeploymentList)).items
 
     async def job(self, job: str) -> Job:
         return await self._ask("GET", f"/jobs/{quote(job, safe='')}", Job)

@@ -9,6 +9,7 @@ from agentflow import limits
 from control_plane.api import (
     agents,
     auth,
+    deployments,
     document,
     errors,
     executions,
@@ -66,6 +67,7 @@ def routes(control_plane: ControlPlane, version: str, *, any_host: bool = False)
         tenants,
         workflows,
         replays,
+        deployments,
         jobs,
         executions,
         looking_back,

@@ -246,6 +246,21 @@ class Job(Shape):
     updated_at: str = Moment
 
 
+class Deployment(Shape):
+    workflow_id: str
+    name: str
+    version: str
+    by: str = Field(description="Who asked for it.")
+    replayed: int = Field(description="On so many executions it was tried.")
+    diverged: int = Field(description="So many of them would have gone another way.")
+    reason: str = Field(description="Why that was accepted.")
+    at: str = Moment
+
+
+class DeploymentList(Shape):
+    items: list[Deployment]
+
+
 class Event(Shape):
     version: int
     type: str = Field(examples=["step.succeeded.v1"])

@@ -197,7 +197,9 @@ def _look_back(http, call):
 
 
 def _replay(call, execution):
-    """One execution at once, and many as a job."""
+    """One execution at once, and many as a job; a version tried on them before it is registered."""
+    call("POST", "/api/v1/deployments", {"definition": WORKFLOW, "last": 1})
+    call("GET", "/api/v1/workflows/{reference}/deployments")
     call("POST", "/api/v1/workflows/{reference}/replay", {"executions": [execution]})
     job = call("POST", "/api/v1/workflows/{reference}/replay", {"last": 2}).json()["job_id"]
     call("GET", "/api/v1/jobs/{job}", names={"job": job})

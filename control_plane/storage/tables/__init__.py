@@ -42,7 +42,7 @@ from control_plane.storage.tables.work import (
     schedules,
     tools,
 )
-from control_plane.storage.tables.workflows import workflows
+from control_plane.storage.tables.workflows import deployments, workflows
 
 __all__ = [
     "Retention",
@@ -56,6 +56,7 @@ __all__ = [
     "budgets",
     "cost_observations",
     "deployment",
+    "deployments",
     "event_store",
     "execution_snapshots",
     "executions",

@@ -56,6 +56,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af db",
         *(f"af db {task}" for task in ("check", "current", "downgrade", "rebuild", "upgrade")),
         "af demo",
+        "af deploy",
         "af demo support",
         "af dev",
         "af doctor",

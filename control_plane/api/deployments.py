@@ -1,0 +1,81 @@
+"""/api/v1/deployments: register a version once it has been tried on the executions that its workflow has had."""
+
+from typing import Any
+
+import msgspec
+from fastapi import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentflow import limits
+from agentflow.clock import rfc3339
+from control_plane.api import schemas
+from control_plane.api.answers import answer, documented
+from control_plane.api.guard import guarded_router, needs
+from control_plane.api.jobs import job_answer
+from control_plane.api.request import Behind, Caller, IdempotencyKey, Tenant
+from control_plane.deploying import JOB, Deployment, DeploymentRequest
+from control_plane.identity.permissions import Permission
+
+router = guarded_router(prefix="/api/v1", tags=["workflows"])
+
+
+class DeploymentBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    definition: str = Field(
+        min_length=1, max_length=limits.DEFINITION_BYTES_MAX, description="A workflow in YAML or JSON."
+    )
+    last: int = Field(
+        default=limits.REPLAYS_BEFORE_DEPLOYMENT,
+        ge=0,
+        le=limits.REPLAYS_PER_JOB_MAX,
+        description="On how many of the newest executions that are over it is tried.",
+    )
+    accept_divergence: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1_000,
+        description="Register it although executions would have gone another way; why, is kept with the version.",
+    )
+
+
+@router.post("/deployments", status_code=202, responses=documented(409, 413, 422, ok={202: schemas.Job}))
+@needs(Permission.WORKFLOWS_WRITE)
+async def deploy(
+    body: DeploymentBody, behind: Behind, tenant: Tenant, caller: Caller, key: IdempotencyKey = None
+) -> Response:
+    """A job: decide the last executions of the workflow again by this version, then register it.
+
+    Its result says `registered: false`, with every execution that would have gone another way, unless that is accepted.
+    """
+    ref, _, _ = await behind.registry.candidate(body.definition)  # what is wrong with it is told now
+    wanted = DeploymentRequest(
+        definition=body.definition,
+        workflow=ref.name,
+        by=caller.id,
+        last=body.last,
+        accept_divergence=body.accept_divergence,
+    )
+    return job_answer(await behind.submit(tenant, JOB, msgspec.to_builtins(wanted), key), 202)
+
+
+@router.get("/workflows/{reference}/deployments", responses=documented(404, ok=schemas.DeploymentList))
+@needs(Permission.WORKFLOWS_READ)
+async def list_deployments(reference: str, behind: Behind, tenant: Tenant) -> Response:
+    """How the versions of a workflow came to be registered, newest first; not those pushed without a trial."""
+    workflow = await behind.registry.find(tenant, reference)
+    found = await behind.deployments.of_workflow(tenant, workflow.name, limit=limits.LIST_PAGE_MAX)
+    return answer({"items": [_view(deployment) for deployment in found]})
+
+
+def _view(deployment: Deployment) -> dict[str, Any]:
+    return {
+        "workflow_id": deployment.workflow_id,
+        "name": deployment.name,
+        "version": deployment.version,
+        "by": deployment.by,
+        "replayed": deployment.replayed,
+        "diverged": deployment.diverged,
+        "reason": deployment.reason,
+        "at": rfc3339(deployment.at_ms),
+    }
