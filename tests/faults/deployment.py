@@ -32,6 +32,7 @@ _PLANE_READY = re.compile(r'^(?=.*"event":\s*"control_plane\.ready").*"http":\s*
 _WORKER_READY = re.compile(r'"event":\s*"worker\.ready"')
 
 AGENTS = """
+import asyncio
 import os
 from pathlib import Path
 
