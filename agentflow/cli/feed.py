@@ -5,6 +5,7 @@ Pure apart from printing: what arrives is decoded here and nowhere else in the C
 
 from typing import TYPE_CHECKING, Any
 
+from agentflow import limits
 from agentflow.cli.durations import duration
 from agentflow.cli.progress import StepLines, event_from_feed, print_line
 from agentflow.clock import rfc3339
@@ -13,6 +14,16 @@ from agentflow.execution.events import Event, ExecutionCompleted, ExecutionFaile
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def large_values(given: dict[str, Any]) -> list[str]:
+    """A warning for each value of an event that was too large to stay in it: whose it is, where, and how large."""
+    whose = given.get("path") or given.get("key") or "the execution"
+    return [
+        f"{whose}: `{'.'.join(map(str, field))}` has {size_bytes / 1024:,.0f} KB, more than the "
+        f"{limits.CLAIM_CHECK_BYTES // 1024} KB that events and messages hold; it is kept beside them"
+        for field, _, size_bytes in given.get("claims", ())
+    ]
 
 
 class ExecutionLog:
@@ -32,6 +43,8 @@ class ExecutionLog:
                 if event is not None:
                     prefix = f"{rfc3339(event.at_ms)[11:19]} {told['workflow']} {execution[-6:]}"
                     self._show_event(execution, prefix, event)
+                    for warning in large_values(given):
+                        self._console.print(f"{prefix}  ! {warning}", style="yellow", markup=False)
 
     def _show_event(self, execution: str, prefix: str, event: Event) -> None:
         match event:

@@ -96,6 +96,11 @@ async def test_dev_runs_everything_until_ctrl_c(tmp_path):
         assert "execution.completed" in shown.stdout
         await eventually(lambda: "✓ respond" in log.read_text(), within_s=5)
 
+        (tmp_path / "long.json").write_text(json.dumps({"ticket": "password " * 40_000, "customer": "Mara"}))
+        assert af("run", "support", "--input", f"@{tmp_path / 'long.json'}", **here).returncode == 0
+        await eventually(lambda: "the execution: `input` has 352 KB" in log.read_text(), within_s=5)
+        assert "classify: `input` has 352 KB" in log.read_text()
+
         assert "ticket" in refused(af("run", "support", "--input", '{"customer": "x"}', **here))
         assert "suport" in refused(af("run", "suport", "--input", "{}", **here))
         assert "JSON" in refused(af("run", "support", "--input", "{oops", **here))

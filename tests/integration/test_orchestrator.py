@@ -398,6 +398,8 @@ async def test_a_step_too_large_to_send_fails_at_once_with_the_reason(desk):
         state = await here.ended(execution)
 
         assert state.status is Status.FAILED
+        assert state.ended_at_ms is not None
+        assert state.ended_at_ms - state.started_at_ms <= 1_000
         assert isinstance(state.fault, StepFault)
         assert state.fault.code == "not_sendable"
 

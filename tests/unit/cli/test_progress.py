@@ -147,6 +147,16 @@ def test_the_live_log_says_why_an_execution_failed() -> None:
     assert "crash: It broke." in out.getvalue()
 
 
+def test_the_live_log_warns_of_a_large_value_with_its_step_field_and_size() -> None:
+    out = io.StringIO()
+    given = {**as_fed(succeeded()), "output": None, "claims": [[["output"], "ab" * 32, 300 * 1024]]}
+
+    ExecutionLog(Console(file=out, width=200)).show(feed(given))
+
+    (warning,) = [line for line in out.getvalue().splitlines() if " ! " in line]
+    assert "classify: `output` has 300 KB, more than the 256 KB" in warning
+
+
 def as_fed(event: StepScheduled | StepSucceeded) -> dict[str, Any]:
     import msgspec
 

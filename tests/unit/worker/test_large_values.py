@@ -1,5 +1,7 @@
 """What an agent sees and answers when values travel beside the message."""
 
+import time
+
 import msgspec
 import pytest
 
@@ -51,6 +53,18 @@ async def test_a_large_output_is_kept_and_a_small_one_travels(claims, carried):
     assert isinstance(kept, Claim)
     assert await claims.value(SHELF, kept) == BIG
     assert await values.claimed(request, message, {"small": 1}) == {"small": 1}
+
+
+async def test_an_output_beyond_what_may_be_kept_fails_its_step_with_its_size_and_at_once(claims, carried, monkeypatch):
+    monkeypatch.setattr("agentflow.limits.VALUE_BYTES_MAX", 300_000)
+    began_s = time.perf_counter()
+
+    with pytest.raises(StepFailed) as failed:
+        await LargeValues(claims).claimed(*carried({}), BIG)
+
+    assert time.perf_counter() - began_s < 1
+    assert (failed.value.fault.code, failed.value.fault.retryable) == ("output_too_large", False)
+    assert "400011 bytes" in failed.value.fault.message
 
 
 async def test_a_large_output_without_a_canonical_form_is_a_fault(claims, carried):
