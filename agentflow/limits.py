@@ -116,6 +116,7 @@ BUS_CONFIRM_S = 5.0  # a confirmed publish outlives a restart of NATS; well insi
 SWEEP_S = 1.0
 FEED_EVERY_S = 0.05  # what was committed is told together: nobody sees a shorter moment
 ADMIT_AGAIN_S = 5.0  # how late a queued execution may be when the word that there is room got lost
+BUS_BACK_S = 15.0  # after the bus was away: workers send what they kept within 5 s of it, and get what was never sent
 RESEND_AFTER_S = 10.0  # a step with no outcome and an idle mailbox is sent again after this
 CHILD_LOOK_S = 10.0  # a child that is still open is looked at after this, then after twice as long, and so on
 CHILD_LOOK_S_MAX = 3600.0

@@ -23,6 +23,7 @@ from control_plane.jobs.runner import Jobs
 from control_plane.live.feed import Feed
 from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.bounds import Bounds
+from control_plane.orchestrator.hearing import Hearing
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.orchestrator.ownership import Ownership
 from control_plane.registry.agent_states import AgentStates
@@ -110,6 +111,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             claims=claims,
             bounds=_bounds(settings, SqlRoom(db, clock), identity.tenants.at_once),
             pools=pools,
+            hears=Hearing(lambda: bus.connected, clock),
         )
         schedules = SqlSchedules(db)
         executions = SqlExecutions(db, seal=FieldSeal(ring))

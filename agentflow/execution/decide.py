@@ -198,6 +198,9 @@ def _time_reached(draft: Draft) -> None:
                 draft.try_again(draft.state.waiting[of].last)
             case kind if kind == DUE_TIMEOUT:
                 flight = draft.state.in_flight[of]
+                if not draft.hears:
+                    draft.record(happened.StepExcused(now, flight.path, flight.attempt))
+                    continue
                 late = f"No result within {flight.timeout_ms} ms."
                 draft.attempt_failed(flight, StepFault("timeout", late, retryable=True), None)
             case _:

@@ -61,6 +61,7 @@ class Draft:
         self.stops = True  # at breakpoints
         self.past = ""  # the breakpoint that it goes on from
         self._chance = stamp.chance
+        self.hears = stamp.hears
         self._events: list[Event] = []
         self._commands: dict[StepPath, Command] = {}  # one a path: what is begun and given up at once is never sent
         self._ready: deque[Answered] = deque()

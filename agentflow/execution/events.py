@@ -120,6 +120,14 @@ class StepHalted(msgspec.Struct, frozen=True, tag_field="type", tag="step.halted
     path: StepPath
 
 
+class StepExcused(msgspec.Struct, frozen=True, tag_field="type", tag="step.excused.v1"):
+    """Its time was over while nobody could be heard, so its silence says nothing: it has its time again."""
+
+    at_ms: int
+    path: StepPath
+    attempt: int
+
+
 class StepClaimed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.claimed.v1"):
     """The one call of its tool is this attempt's. Committed before the call is made."""
 
@@ -356,7 +364,9 @@ class ExecutionTerminated(msgspec.Struct, frozen=True, tag_field="type", tag="ex
     reason: str
 
 
-StepEvent = StepScheduled | StepSucceeded | StepFailed | StepHalted | StepClaimed | StepDoubted | DoubtSettled
+StepEvent = (
+    StepScheduled | StepSucceeded | StepFailed | StepHalted | StepExcused | StepClaimed | StepDoubted | DoubtSettled
+)  # fmt: skip
 WaitEvent = (
     TimerStarted | TimerFired | TimerHalted
     | SignalAwaited | SignalReceived | SignalTaken | SignalHalted

@@ -94,6 +94,11 @@ def _step(state: ExecutionState, event: happened.StepEvent) -> ExecutionState:
             in_flight, waiting = state.in_flight.without(path), state.waiting.without(path)
             moved = replace(state, version=version, in_flight=in_flight, waiting=waiting, due=due)
             return _unclaimed(moved, path) if state.claimed else moved
+        case happened.StepExcused():
+            flight = state.in_flight[path]
+            anew = replace(flight, at_ms=event.at_ms)
+            due = _no_timeout(state, flight).put(due_key(event.at_ms + flight.timeout_ms, DUE_TIMEOUT, path), path)
+            return replace(state, version=version, in_flight=state.in_flight.put(path, anew), due=due)
         case happened.StepClaimed() | happened.StepDoubted() | happened.DoubtSettled():
             return _claim(state, version, event)
         case _:

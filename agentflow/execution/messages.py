@@ -16,10 +16,14 @@ from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId, WorkerId
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """The outside world of one decision: what time it is, and a number in [0, 1) for jitter."""
+    """The outside world of one decision: what time it is, and a number in [0, 1) for jitter.
+
+    Without `hears`, results may be on their way and cannot be told from silence: the bus is away, or only just back.
+    """
 
     at_ms: int
     chance: float = 0.0
+    hears: bool = True
 
 
 class Start(msgspec.Struct, frozen=True):

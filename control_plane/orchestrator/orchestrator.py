@@ -133,6 +133,7 @@ class Orchestrator:
         environment: Mapping[str, str],
         claims: ClaimCheck | None = None,
         bounds: Bounds = NO_BOUNDS,
+        hears: Callable[[], bool] = lambda: True,
         pools: Pools = NOTHING_SHARED,
     ) -> None:
         self._pools = pools
@@ -141,6 +142,7 @@ class Orchestrator:
         self._clock = clock
         self._ids = ids
         self._chance = chance
+        self._hears = hears
         self._shards = shards
         self._claims = claims
         self._environment = dict(environment)
@@ -361,6 +363,7 @@ class Orchestrator:
     async def _sweep(self) -> None:
         while True:
             await self._clock.sleep(limits.SWEEP_S)
+            self._hears()
             self._forget_idle()
             try:
                 await self._sweeper.sweep()
@@ -456,4 +459,4 @@ class Orchestrator:
         self._inbox.put(Arrival(execution, report, lambda _: None, lambda _: self._timers.arm_soon(execution)))
 
     def _stamp(self) -> Stamp:
-        return Stamp(self._clock.now_ms(), self._chance())
+        return Stamp(self._clock.now_ms(), self._chance(), self._hears())

@@ -71,6 +71,8 @@ WORKFLOWS = {
     "b: {agent: patient, timeout: 120s, on_success: c}, c: {agent: quick}}}",
     "nap": "{initial_state: a, final_states: [c], states: {a: {agent: quick, on_success: b}, "
     "b: {wait: {duration: 1s}, on_success: c}, c: {agent: quick}}}",
+    "hasty": "{initial_state: a, final_states: [b], states: {a: {agent: quick, timeout: 2s, on_success: b}, "
+    "b: {agent: quick, timeout: 2s}}}",
     "crowd": "{initial_state: a, final_states: [a], states: "
     "{a: {map: {over: '${input.items}', concurrency: 100, do: {agent: patient, timeout: 120s}}}}}",
 }

@@ -1,4 +1,4 @@
-"""A bus that is away for a while, under a working deployment: what is asked meanwhile, what ends meanwhile, what follows.
+"""A bus that is away for a while, under a working deployment: what is asked and what ends meanwhile, what follows.
 
 `test_bus_away` has it away for longer than any period of the deployment, so that nothing in it could tell a longer one
 apart. `python -m tests.faults.outage 300` is five minutes of it, with the periods that people get by default.
@@ -13,6 +13,7 @@ from pathlib import Path
 from agentflow.clock import SystemClock
 from agentflow.devstack.nats import NatsServer, nats_server
 from agentflow.devstack.postgres import postgres_server
+from agentflow.execution.events import type_of
 from agentflow.testing import eventually
 from tests.faults.deployment import Deployment, deployed
 
@@ -33,14 +34,17 @@ async def bus_is_away(here: Deployment, nats: NatsServer, *, for_s: float, withi
     here.let_go()  # what runs ends while nobody can be told
     for number in range(DURING):
         assert await here.start(plane, "line", key=f"during/{number}"), "a start needs the database alone"
+        assert await here.start(plane, "hasty", key=f"hasty/{number}"), "with less time than the bus is away"
     await asyncio.sleep(for_s)  # the outage itself
     await nats.restart()
 
     back_s = SystemClock().monotonic_s()
-    await here.check(within_s=within_s)
+    history = await here.check(within_s=within_s)
+    ends = Counter(type(one.event).__name__ for one in history.events if "execution." in type_of(one.event))
+    assert ends["ExecutionCompleted"] == ends["ExecutionStarted"] == BEFORE + 2 * DURING
     assert (plane.process.exit_code, worker.exit_code) == (None, None)
     times = Counter((execution, effect) for execution, _, _, effect, *_ in here.evidence.runs())
-    assert len(times) == 3 * (BEFORE + DURING)
+    assert len(times) == 3 * (BEFORE + DURING) + 2 * DURING
     assert set(times.values()) == {1}, "what had ended was run again"
     return SystemClock().monotonic_s() - back_s
 
@@ -48,11 +52,16 @@ async def bus_is_away(here: Deployment, nats: NatsServer, *, for_s: float, withi
 async def _main(for_s: float) -> None:
     with tempfile.TemporaryDirectory(prefix="agentflow-outage-") as name:
         folder = Path(name)
-        async with postgres_server(folder / "pg") as postgres, nats_server(folder / "nats") as nats:
-            async with deployed(folder, await postgres.create_database(), nats) as here:
-                drained_s = await bus_is_away(here, nats, for_s=for_s, within_s=60, **DEFAULTS)
-    print(f"The bus was away for {for_s:.0f} s and its backlog was drained {drained_s:.1f} s after it was back:")
-    print(f"{BEFORE + DURING} executions, each of their steps run once, nobody restarted.")
+        async with (
+            postgres_server(folder / "pg") as postgres,
+            nats_server(folder / "nats") as nats,
+            deployed(folder, await postgres.create_database(), nats) as here,
+        ):
+            drained_s = await bus_is_away(here, nats, for_s=for_s, within_s=60, **DEFAULTS)
+    sys.stdout.write(
+        f"The bus was away for {for_s:.0f} s. All {BEFORE + 2 * DURING} executions were completed {drained_s:.1f} s "
+        "after it was back, each step was run once, and nobody was restarted.\n"
+    )
 
 
 if __name__ == "__main__":

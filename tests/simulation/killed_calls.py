@@ -490,7 +490,7 @@ async def _main(runs: int) -> None:
         sums: Counter[str] = Counter()
         for place in places_of(kind):
             sums += await count(kind, place, runs)
-        print(f"{kind}: {len(places_of(kind))} places × {runs} runs: {dict(sums)}; done twice: 0")
+        sys.stdout.write(f"{kind}: {runs} runs at each of {len(places_of(kind))} places: {dict(sums)}; done twice: 0\n")
 
 
 if __name__ == "__main__":

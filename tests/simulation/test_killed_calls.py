@@ -1,4 +1,4 @@
-"""Whenever a worker is killed, a keyed call has one effect, and one that cannot be repeated is not made again (UA-6 b)."""
+"""Whenever a worker is killed, a keyed call has one effect, and one that must not be repeated is not (UA-6 b)."""
 
 import pytest
 

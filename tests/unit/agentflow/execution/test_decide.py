@@ -153,6 +153,19 @@ def test_a_step_without_a_result_in_its_time_is_tried_again():
     assert decision.state.waiting["a"].retry_at_ms == 6_100
 
 
+def test_a_step_whose_time_is_over_while_nobody_can_be_heard_has_its_time_again():
+    started = play(start(at_ms=1_000))
+
+    excused = decide(started.state, TimeReached(Stamp(6_000, hears=False)), PROGRAM)
+
+    assert types(excused) == ["step.excused.v1"]
+    assert (next_wakeup(excused.state), excused.commands) == (11_000, ())
+    assert decide(excused.state, TimeReached(Stamp(10_999)), PROGRAM).events == ()
+    late = decide(excused.state, TimeReached(Stamp(11_000)), PROGRAM)
+    assert types(late) == ["step.failed.v1"]
+    assert "step.succeeded.v1" in types(decide(excused.state, report("a"), PROGRAM)), "its result is as good as ever"
+
+
 def test_an_execution_past_its_own_time_fails_and_forgets_its_steps():
     decision = play(start(at_ms=1_000, timeout_ms=3_000), TimeReached(Stamp(4_000)))
 
