@@ -190,3 +190,6 @@ PROGRAMS_CACHED_MAX = 512  # compiled workflows kept ready; a missing one costs 
 NEWEST_VERSION_KNOWN_S = 1.0  # a version registered by another replica is the newest here after this at the latest
 VERSIONS_LISTED_MAX = 1_000  # versions of one workflow in one answer; `GET /workflows` pages through more
 SUGGESTION_NAMES_MAX = 1_000  # names looked through for "did you mean"
+SANDBOX_WARM_P50_MS_MAX = 100  # of a call in a warm container or gVisor: nobody notices a tenth of a second
+SANDBOX_WARM_P95_MS_MAX = 400
+WASM_WARM_MS_MAX = 10  # a module needs no process: it must not cost more than a query

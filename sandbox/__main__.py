@@ -22,7 +22,7 @@ import wasmtime
 
 from agentflow.errors import AgentFlowError
 from agentflow.ids import ExecutionId
-from sandbox import versions
+from sandbox import echo, versions
 from sandbox.backends.daemon import DockerOptions
 from sandbox.policy import ToolNeeds, compile_profile
 from sandbox.runner import BACKENDS, Sandbox, open_sandbox
@@ -35,9 +35,6 @@ _VERSION = {
     "gvisor": ("runsc", ["runsc", "--version"]),
 }
 _HOLDS = "holds"
-_ECHO = """(module (memory (export "memory") 1) (func (export "alloc") (param i32) (result i32) (i32.const 1024))
-  (func (export "run") (param i32 i32) (result i64)
-    (i64.or (i64.shl (i64.extend_i32_u (local.get 0)) (i64.const 32)) (i64.extend_i32_u (local.get 1)))))"""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -181,7 +178,7 @@ def _bait(scratch: Path, port: int) -> tuple[Path, dict[str, Any]]:
     tools.mkdir()
     tools.chmod(0o755)
     shutil.copy(Path(__file__).with_name("proof.py"), tools / "proof.py")
-    (tools / "echo.wasm").write_bytes(wasmtime.wat2wasm(_ECHO))
+    (tools / "echo.wasm").write_bytes(wasmtime.wat2wasm(echo.WAT))
     return tools, {"port": port, "secret": str(scratch / "private" / "secret")}
 
 

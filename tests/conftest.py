@@ -18,7 +18,7 @@ settings.load_profile("agentflow")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for what was left out because a program is not installed, with the command that installs it."""
+    """What was left out because a program is not installed, with the command that installs it; what was measured."""
     needed: set[str] = set()
     count = 0
     for report in terminalreporter.stats.get("skipped", []):
@@ -30,6 +30,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if needed:
         command = f"apt-get update && apt-get install -y {' '.join(sorted(needed))}"
         terminalreporter.write_line(f"left out: {count} sandbox tests; to run them too, as root: {command}")
+    for report in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", []):
+        for name, said in report.user_properties:
+            if name == "measured":
+                terminalreporter.write_line(f"measured: {said}")
 
 
 @pytest.fixture

@@ -1,17 +1,15 @@
 """`af doctor`: what fences tools on this machine, found by trying; and what is missing, with how to get it.
 
-The sandboxes are tried in a process of their own: the CLI belongs to the kernel, which does not import them.
+Who tries them is `python -m sandbox`.
 """
 
-import subprocess
-import sys
 from typing import Annotated
 
 import msgspec
 import typer
 
 from agentflow.cli.output import JsonFlag, print_json, print_table, stderr
-from agentflow.errors import Bug
+from agentflow.cli.sandbox_process import answer_of
 from agentflow.process_exit import ExitCode
 
 _TRIED_WITHIN_S = 180.0
@@ -65,18 +63,7 @@ def doctor(
 
 
 def examine(*arguments: str) -> list[Finding]:
-    tried = subprocess.run(
-        [sys.executable, "-m", "sandbox", "--json", *arguments],
-        capture_output=True,
-        timeout=_TRIED_WITHIN_S,
-        check=False,  # it exits with 2 when one does not stand; what it says is what counts
-    )
-    try:
-        return msgspec.json.decode(tried.stdout, type=list[Finding])
-    except msgspec.DecodeError:
-        said = tried.stderr.decode(errors="replace").strip().splitlines()
-        last = said[-1] if said else "nothing was said"
-        raise Bug(f"The sandboxes could not be tried (exit code {tried.returncode}): {last}") from None
+    return answer_of("sandbox", list[Finding], "--json", *arguments, within_s=_TRIED_WITHIN_S)
 
 
 def _print(findings: list[Finding], chosen: str) -> None:

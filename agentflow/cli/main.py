@@ -9,6 +9,7 @@ import typer
 
 from agentflow.cli import (
     auth,
+    benchmarks,
     bus,
     certificates,
     database,
@@ -84,6 +85,7 @@ app.add_typer(storage.retention, name="retention")
 app.add_typer(storage.keys, name="keys")
 database.app.command("rekey")(storage.rekey)  # the same as `af keys rekey`, where people look for it too
 app.command("doctor")(doctor.doctor)
+app.add_typer(benchmarks.app, name="bench")
 app.command("limits")(limits.show_limits)
 app.command("version")(version.show_version)
 

@@ -68,7 +68,9 @@ async def open_docker_sandbox(options: DockerOptions) -> "DockerSandbox":
         client = docker.APIClient(base_url=options.host, version="auto", timeout=_ANSWER_S)
     except (docker.errors.DockerException, OSError) as error:
         raise SandboxUnavailable(
-            name, f"no Docker daemon answers at {options.host} ({error})", hint="Start dockerd, or set AF_DOCKER_HOST."
+            name,
+            f"no Docker daemon answers at {options.host} ({error})",
+            hint="Start dockerd (apt-get install -y docker.io on Debian), or set AF_DOCKER_HOST.",
         ) from None
     info = await asyncio.to_thread(client.info)
     if options.runtime is not None and options.runtime not in info.get("Runtimes", {}):

@@ -33,6 +33,7 @@ _IDENTITY = {
 GROUPS = {
     "af",
     "af auth",
+    "af bench",
     "af db",
     "af keys",
     "af retention",
@@ -53,6 +54,8 @@ def test_the_commands_are_those_people_were_promised() -> None:
         *(f"af {noun} {word}" for noun, words in _IDENTITY.items() for word in words),
         "af auth",
         *(f"af auth {word}" for word in ("login", "logout", "whoami")),
+        "af bench",
+        "af bench sandbox",
         "af db",
         *(f"af db {task}" for task in ("check", "current", "downgrade", "rebuild", "upgrade")),
         "af demo",
