@@ -77,6 +77,9 @@ class Leaf(Node, frozen=True, kw_only=True):
         fault = own_fault(tick.value(self.path))
         return self._success() if fault is None else Result(FAILED, fault=fault)
 
+    def yields(self, tick: Tick) -> str | None:
+        return self.name if self.can_yield else None
+
     def release(self, tick: Tick) -> None:
         tick.give_up(self.path)
 

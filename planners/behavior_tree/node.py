@@ -49,6 +49,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         """How it ended, from what it remembers."""
         raise NotImplementedError
 
+    def yields(self, tick: Tick) -> str | None:
+        """What its success named as `output`, without the rest of its result."""
+        return self.recall(tick).yields
+
     def active(self, tick: Tick) -> Iterable["Node"]:
         """The children that may be running while it is."""
         return self.children

@@ -77,9 +77,10 @@ class Parallel(Node, frozen=True, kw_only=True):
     def yielded(self, tick: Tick) -> dict[str, Any]:
         """The outputs of the children that succeeded, each by its name or its place."""
         found = {}
+        all_did = self.success == len(self.children)  # or it would not have succeeded: none of them must be asked
         for child in self.children:
-            if child.can_yield and tick.status(child.path) == SUCCEEDED:
-                yields = child.recall(tick).yields
+            if child.can_yield and (all_did or tick.status(child.path) == SUCCEEDED):
+                yields = child.yields(tick)
                 if yields is not None:
                     found[child.path.rpartition("/")[2]] = tick.output(yields)
         return found
