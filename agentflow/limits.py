@@ -155,6 +155,14 @@ RATES_REMEMBERED_MAX = 100_000  # tenants and users counted; those who have aske
 REDIS_ANSWER_S = 0.25  # a request must not wait for the counting of requests
 REDIS_RETRY_S = 2.0  # then each control plane counts for itself for so long
 
+# Audit.
+AUDIT_BATCH_MAX = 500  # records written, or chained, in one transaction: some 20 ms
+AUDIT_WAITING_MAX = 10_000  # refusals and the like that wait to be written; a caller beyond it is told to come again
+AUDIT_SEQUENCE_S = 0.25  # records are chained together this often: none waits for its place for a second
+AUDIT_LOOK_S = 10.0  # records whose writer died before saying a word are found after this
+AUDIT_CLOCKS_APART_MS = 3_600_000  # between whoever records and whoever chains, when a record is looked for again
+AUDIT_IN_FLIGHT_MAX = 1_000  # records of tools handed to us and not yet durable
+
 # What a worker keeps.
 SPOOL_MB = 256  # results on disk while the bus is away; beyond it they stay in memory, and no more steps are taken
 AGENT_STATE_BYTES_MAX = 512 * 1024  # compressed; it travels in one message

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from agentflow.contracts.artifact import ArtifactRef
+from agentflow.contracts.audit import AuditEntry
 from agentflow.contracts.message import Message
 from agentflow.errors import Conflict, NotFound, Rejected, Unavailable
 from agentflow.execution.events import Event, WorkflowRef
@@ -187,6 +188,7 @@ class NewEvents(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     state: ExecutionState
     open_tasks: tuple[StepPath, ...] = ()  # where it ends: those that were open before, which its end takes along
+    audits: tuple[AuditEntry, ...] = ()  # who asked for it: `written` once the append has returned
 
 
 class StoredEvent(msgspec.Struct, frozen=True):

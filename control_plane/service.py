@@ -20,6 +20,9 @@ from agentflow.limits import CHILDREN_FOLLOWED_MAX, FORK_EVENTS_MAX
 from agentflow.ports import Shelf, StoredEvent
 from agentflow.workflow.load import read
 from agentflow.workflow.references import child_workflows, tools_named
+from control_plane.audit.log import AuditLog
+from control_plane.audit.notes import concerning
+from control_plane.audit.trail import Trail
 from control_plane.deploying import Deployments, register_within_quota
 from control_plane.identity.identity import Identity
 from control_plane.identity.principals import Principal
@@ -131,6 +134,8 @@ AT_ONCE = StartOptions()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
     identity: Identity
+    trail: Trail
+    audit: AuditLog
     registry: WorkflowRegistry
     tools: ToolRegistry
     ask_worker: Callable[[ToolTest], Awaitable[ToolTestOutcome]]
@@ -298,6 +303,7 @@ class ControlPlane:
     async def test_tool(self, tenant: TenantId, tool: RegisteredTool, input: Any, *, network: bool) -> dict[str, Any]:
         """One call on some worker, outside of any execution. Raises `NoWorkerForTools` where none answers."""
         ensure_canonical(input)
+        concerning("tool", f"{tool.name}@{tool.version}", digest=tool.digest)
         test = ToolTest(
             tenant_id=tenant,
             tool=tool.name,

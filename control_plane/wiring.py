@@ -17,6 +17,10 @@ from agentflow.contracts.pools import Pools
 from agentflow.contracts.step import ReleaseState
 from agentflow.ids import TenantId, UlidSource
 from agentflow.settings import Settings, allowed_environment
+from control_plane.audit.log import AuditLog
+from control_plane.audit.sequencer import Sequencer
+from control_plane.audit.tool_records import ToolRecords
+from control_plane.audit.trail import Trail
 from control_plane.deploying import Deployments, register_within_quota
 from control_plane.identity_wiring import open_identity
 from control_plane.jobs.runner import Jobs
@@ -38,6 +42,7 @@ from control_plane.schedules.clockwork import Clockwork
 from control_plane.service import ControlPlane
 from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.agent_states import SqlAgentStates
+from control_plane.storage.audit import SqlAudit
 from control_plane.storage.database import Database, database
 from control_plane.storage.days import days_made
 from control_plane.storage.deployments import SqlDeployments
@@ -95,24 +100,12 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         identity = await stack.enter_async_context(
             open_identity(settings, db, artifacts, bus, clock, ids, hosted=agents.own)
         )
+        audit = SqlAudit(db, clock)
+        trail = await stack.enter_async_context(_trail(audit, bus, clock, ids))
 
-        orchestrator = Orchestrator(
-            store=store,
-            bus=bus,
-            program_of=registry.program,
-            resolve=registry.resolve,
-            clock=clock,
-            ids=ids,
-            chance=random.random,
-            shards=settings.shards,
-            ownership=_ownership(settings, db, bus, clock, ids),
-            resend_after_s=settings.resend_after_s,
-            environment=allowed_environment(settings),
-            claims=claims,
-            bounds=_bounds(settings, SqlRoom(db, clock), identity.tenants.at_once),
-            pools=pools,
-            hears=Hearing(lambda: bus.connected, clock),
-        )
+        bounds = _bounds(settings, SqlRoom(db, clock), identity.tenants.at_once)
+        ownership = _ownership(settings, db, bus, clock, ids)
+        orchestrator = _orchestrator(settings, store, bus, registry, clock, ids, ownership, claims, bounds, pools)
         schedules = SqlSchedules(db)
         executions = SqlExecutions(db, seal=FieldSeal(ring))
         replays = Replays(Replayer(store, registry.program, claims), registry, executions)
@@ -120,6 +113,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         deployments = Deployments(SqlDeployments(db), replays, register=register, now_ms=clock.now_ms)
         plane = ControlPlane(
             identity=identity,
+            trail=trail,
+            audit=AuditLog(audit, signing_key=identity.signing_keys.current, clock=clock),
             registry=registry,
             tools=tools,
             ask_worker=tests_on(bus, pools),
@@ -158,6 +153,46 @@ async def _at_work(plane: ControlPlane, bus: JetStreamBus, clock: Clock) -> Asyn
 
 async def _parts_ready(db: Database, bus: JetStreamBus) -> dict[str, bool]:
     return {"database": await db.answers(), "bus": bus.connected}
+
+
+@asynccontextmanager
+async def _trail(audit: SqlAudit, bus: JetStreamBus, clock: Clock, ids: UlidSource) -> AsyncIterator[Trail]:
+    sequencer = Sequencer(audit, clock)
+    trail = Trail(audit, clock=clock, new_id=ids.ulid, wake=sequencer.wake)
+    await ToolRecords(trail, sequencer.wake).listen(bus)
+    async with sequencer.running():
+        yield trail
+
+
+def _orchestrator(
+    settings: Settings,
+    store: SqlEventStore,
+    bus: JetStreamBus,
+    registry: WorkflowRegistry,
+    clock: Clock,
+    ids: UlidSource,
+    ownership: Ownership,
+    claims: ClaimCheck,
+    bounds: Bounds,
+    pools: Pools,
+) -> Orchestrator:
+    return Orchestrator(
+        store=store,
+        bus=bus,
+        program_of=registry.program,
+        resolve=registry.resolve,
+        clock=clock,
+        ids=ids,
+        chance=random.random,
+        shards=settings.shards,
+        ownership=ownership,
+        resend_after_s=settings.resend_after_s,
+        environment=allowed_environment(settings),
+        claims=claims,
+        bounds=bounds,
+        pools=pools,
+        hears=Hearing(lambda: bus.connected, clock),
+    )
 
 
 def _bounds(settings: Settings, room: SqlRoom, at_once: Callable[[TenantId], int | None]) -> Bounds:

@@ -123,6 +123,17 @@ def shard_inbox(shard: int, *, ack_wait_s: float = limits.SHARD_ACK_WAIT_S) -> C
     )
 
 
+def tool_audit_reader(*, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
+    """What workers tell of tools, for the audit trail; all control planes share this one consumer."""
+    return Consumer(
+        stream=AUDIT,
+        name="audit_trail",
+        subjects=(TOOL_AUDIT,),
+        in_flight_max=limits.AUDIT_IN_FLIGHT_MAX,
+        ack_wait_s=ack_wait_s,
+    )
+
+
 def _workflow_token(workflow: str) -> str:
     if not _WORKFLOW.fullmatch(workflow):
         raise UnusableName("workflow", workflow, "1 to 128 of the letters a-z, digits, `_` and `-`")

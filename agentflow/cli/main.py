@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentflow.cli import (
+    audit,
     auth,
     benchmarks,
     bus,
@@ -67,6 +68,7 @@ app.add_typer(forks.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(audit.app, name="audit")
 app.add_typer(database.app, name="db")
 app.add_typer(tools.app, name="tool")
 app.add_typer(auth.app, name="auth")

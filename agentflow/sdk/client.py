@@ -16,6 +16,7 @@ import msgspec
 from agentflow.clock import Clock, SystemClock
 from agentflow.errors import Bug, Conflict, Limited, Unavailable
 from agentflow.limits import EVENTS_PAGE_MAX
+from agentflow.sdk.audit import AuditOperations
 from agentflow.sdk.errors import NotAgentFlow
 from agentflow.sdk.identity import IdentityOperations
 from agentflow.sdk.models import (
@@ -98,6 +99,11 @@ class Client:
     def identity(self) -> IdentityOperations:
         """Logging in, people, roles, keys and tenants."""
         return IdentityOperations(self._asked)
+
+    @property
+    def audit(self) -> AuditOperations:
+        """Who did what."""
+        return AuditOperations(self._asked)
 
     @property
     def records(self) -> RecordOperations:

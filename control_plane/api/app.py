@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from agentflow import limits
 from control_plane.api import (
     agents,
+    audit,
     auth,
     deployments,
     document,
@@ -77,6 +78,7 @@ def routes(control_plane: ControlPlane, version: str, *, any_host: bool = False)
         tasks,
         tools,
         agents,
+        audit,
         live,
         health,
         document,

@@ -6,11 +6,13 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentflow.clock import rfc3339
+from agentflow.contracts.audit import Actor, Resource
 from agentflow.ids import DEFAULT_TENANT, TenantId
 from agentflow.limits import PASSWORD_CHARS_MAX, TOKEN_CHARS_MAX, TOKEN_TTL_S_MAX
 from control_plane.api.answers import documented
 from control_plane.api.guard import guarded_router, needs, public
 from control_plane.api.request import Behind, Caller
+from control_plane.audit.trail import Trail
 from control_plane.identity.login import Login
 from control_plane.identity.permissions import Permission
 from control_plane.identity.principals import Principal
@@ -92,7 +94,16 @@ async def token(grant: Grant, request: Request, response: Response, behind: Behi
     """Exchange a password, an API key or an ID token for a token that is sent with every request."""
     response.headers["Cache-Control"] = "no-store"
     source = request.client.host if request.client else "unknown"
-    return token_view(*await _granted(behind.identity.login, grant, source))
+    text, claims = await _granted(behind.identity.login, grant, source)
+    await _record_login(behind.trail, claims, grant.grant_type)
+    return token_view(text, claims)
+
+
+async def _record_login(trail: Trail, claims: Claims, how: str) -> None:
+    """Whoever asks is known only now, so no guard could begin the note."""
+    actor = Actor("service" if claims.subject.startswith("svc_") else "person", claims.subject)
+    details = {"grant_type": how, **({} if claims.key is None else {"credential": claims.key})}
+    await trail.finish(trail.begin(claims.tenant, actor, "auth.token", Resource("token", claims.id), details))
 
 
 async def _granted(login: Login, grant: Grant, source: str) -> tuple[str, Claims]:

@@ -13,6 +13,7 @@ from control_plane.api.answers import answer, documented
 from control_plane.api.guard import guarded_router, needs
 from control_plane.api.jobs import job_answer
 from control_plane.api.request import Behind, Caller, IdempotencyKey, Tenant
+from control_plane.audit.notes import concerning
 from control_plane.deploying import JOB, Deployment, DeploymentRequest
 from control_plane.identity.permissions import Permission
 
@@ -56,6 +57,8 @@ async def deploy(
         last=body.last,
         accept_divergence=body.accept_divergence,
     )
+    accepted = {} if body.accept_divergence is None else {"accept_divergence": body.accept_divergence}
+    concerning("workflow", f"{ref.name}@{ref.version}", digest=ref.digest, **accepted)
     return job_answer(await behind.submit(tenant, JOB, msgspec.to_builtins(wanted), key), 202)
 
 

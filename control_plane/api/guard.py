@@ -8,10 +8,11 @@ application cannot be made, and `ensure_guarded` finds a route that came past it
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from typing import Any, TypeVar, cast
 
+import structlog
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, APIWebSocketRoute, iter_route_contexts
@@ -19,9 +20,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket
 
-from agentflow.errors import AgentFlowError, Bug
+from agentflow.contracts.audit import Actor, Resource
+from agentflow.errors import AgentFlowError, Bug, Forbidden
 from control_plane.api.belongings import owner_of, told_of
 from control_plane.api.errors import answer_to, malformed, problem_response
+from control_plane.audit.notes import Note, noting
 from control_plane.identity.authentication import Authenticator
 from control_plane.identity.identity import credential_of
 from control_plane.identity.permissions import Permission
@@ -35,6 +38,8 @@ _DECLARED = "__agentflow_permission__"
 _PUBLIC = "public"
 _PRINCIPAL = "agentflow.principal"
 _STANDING = "agentflow.standing"
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_REFUSED_FROM = 400
 _NOT_ALLOWED_ANY_MORE = 1008  # a WebSocket's way to say "policy violation"
 
 
@@ -56,12 +61,18 @@ def public(endpoint: _Endpoint) -> _Endpoint:
     return endpoint
 
 
-async def authorised(request: HTTPConnection, permission: Permission) -> Principal:
-    """Whoever asks, once they have proved to have this right. Raises `Unauthenticated` or `Forbidden`."""
+async def authenticated(request: HTTPConnection) -> Principal:
+    """Whoever asks, once they have proved to be that. Raises `Unauthenticated`."""
     authenticator, presented = _presented(request)
     principal = authenticator.recall(presented) or await authenticator.authenticate(presented)
-    principal.require(permission)
     request.scope[_PRINCIPAL] = principal
+    return principal
+
+
+async def authorised(request: HTTPConnection, permission: Permission) -> Principal:
+    """Whoever asks, once they have proved to have this right. Raises `Unauthenticated` or `Forbidden`."""
+    principal = await authenticated(request)
+    principal.require(permission)
     return principal
 
 
@@ -106,20 +117,71 @@ class GuardedRoute(APIRoute):
         if needed is None:
             return handle
         permission = needed
+        action = f"{self.tags[0]}.{self.name}"
 
         async def guarded(request: Request) -> Response:
-            try:
-                await counted(request, await authorised(request, permission))
-                answer = await handle(request)
-            except RequestValidationError as wrong:
-                return await refusal(request, self.path, malformed(wrong.errors()))
-            except AgentFlowError as error:
-                return await refusal(request, self.path, error)
+            answer = await attended(request, permission, action, self.path, handle)
             if isinstance(answer, StreamingResponse):
                 answer.body_iterator = _while_allowed(answer.body_iterator, request, permission)
-            return with_standing(request, answer)
+            return answer
 
         return guarded
+
+
+async def attended(
+    request: Request, permission: Permission, action: str, path: str, handle: Callable[[Request], Awaitable[Response]]
+) -> Response:
+    """The answer to a request, with everything around it: who asks, how often, whether they may, what is on record.
+
+    `path` is as its route declares it. Refused requests count like any other, so nobody can fill the record with them.
+    """
+    trail = cast(ControlPlane, request.app.state.control_plane).trail
+    note: Note | None = None
+    try:
+        principal = await authenticated(request)
+        await counted(request, principal)
+        note = trail.begin(principal.tenant, *_told(request, principal, permission, action))
+        principal.require(permission)
+        if not changes(request.method, permission):
+            return with_standing(request, await handle(request))
+        with noting(note):
+            answer = await handle(request)
+        if answer.status_code < _REFUSED_FROM:
+            await trail.finish(note)
+        return with_standing(request, answer)
+    except RequestValidationError as wrong:
+        return await refusal(request, path, malformed(wrong.errors()))
+    except AgentFlowError as error:
+        if note is not None and isinstance(error, Forbidden):
+            await trail.deny(note)
+        elif note is not None:
+            trail.given_up(note)
+        return await refusal(request, path, error)
+
+
+def changes(method: str, permission: Permission) -> bool:
+    """Whether a request may change something, so that it must be on record."""
+    return method not in _READING and not permission.endswith(".read")
+
+
+def _told(
+    request: Request, principal: Principal, permission: Permission, action: str
+) -> tuple[Actor, str, Resource, dict[str, Any]]:
+    """What the record of a request says. What people send stays out of it: it may hold what nobody should keep."""
+    parameters = dict(request.path_params)
+    details = {
+        "request": structlog.contextvars.get_contextvars().get("request_id", ""),
+        "permission": permission.value,
+        "credential": principal.credential,
+        **({"parameters": parameters} if parameters else {}),
+    }
+    named = str(next(iter(parameters.values()), ""))
+    return (
+        Actor(principal.kind, principal.id),
+        action,
+        Resource(action.partition(".")[0].removesuffix("s"), named),
+        details,
+    )
 
 
 def guarded_router(*, prefix: str = "", tags: list[str] | None = None) -> APIRouter:

@@ -8,12 +8,12 @@ execution does; it stays declared there, for the document and for whatever this 
 import re
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentflow.errors import AgentFlowError
 from control_plane.api import workflows
-from control_plane.api.guard import authorised, counted, refusal, with_standing
-from control_plane.api.request import control_plane_of, key_of
+from control_plane.api.guard import attended
+from control_plane.api.request import control_plane_of, key_of, tenant_of
 from control_plane.identity.permissions import Permission
 
 _TEMPLATE = "/api/v1/workflows/{reference}/execute"
@@ -31,12 +31,9 @@ class Shortcut:
             return
         scope["path_params"] = {"reference": taken[1]}
         request = Request(scope, receive)
-        try:
-            caller = await authorised(request, Permission.WORKFLOWS_EXECUTE)
-            await counted(request, caller)
-            behind = await control_plane_of(request)
-            answer = await workflows.started(request, behind, caller.tenant, key_of(request))
-            with_standing(request, answer)
-        except AgentFlowError as error:
-            answer = await refusal(request, _TEMPLATE, error)
+        answer = await attended(request, Permission.WORKFLOWS_EXECUTE, "workflows.execute", _TEMPLATE, _started)
         await answer(scope, receive, send)
+
+
+async def _started(request: Request) -> Response:
+    return await workflows.started(request, await control_plane_of(request), await tenant_of(request), key_of(request))

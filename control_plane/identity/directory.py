@@ -12,6 +12,7 @@ import msgspec
 from agentflow.clock import Clock
 from agentflow.errors import Conflict, Forbidden, Invalid, NotFound
 from agentflow.ids import TenantId, UlidSource
+from control_plane.audit.notes import concerning
 from control_plane.identity import api_keys
 from control_plane.identity.api_keys import NewKey
 from control_plane.identity.passwords import Passwords
@@ -166,6 +167,7 @@ class Directory:
             created_at_ms=self._clock.now_ms(),
             roles=await self._grantable(actor, roles),
         )
+        concerning("user", person.id, roles=[role.name for role in person.roles])
         if not await self._store.add_user(person, hashed):
             raise AlreadyThere(f"A user with the address {email!r}")
         return person
@@ -180,6 +182,7 @@ class Directory:
             created_at_ms=self._clock.now_ms(),
             roles=await self._grantable(actor, roles),
         )
+        concerning("service-account", account.id, roles=[role.name for role in account.roles])
         await self._store.add_user(account, None)
         return account
 
@@ -203,6 +206,8 @@ class Directory:
         )
         if _manages(before) and not _manages(after):
             await self._require_another_admin(actor.tenant, besides=user)
+        changed = {field: True for field in ("password", "disabled") if getattr(change, field) is not None}
+        concerning("user", user, roles=[role.name for role in after.roles], **changed)
         await self._store.change_user(after, hashed)
         await self._changed()
         return after
@@ -219,6 +224,7 @@ class Directory:
     async def add_role(self, actor: Principal, role: Role) -> Role:
         _require_no_more(actor, (role,))
         made = msgspec.structs.replace(role, id=f"role_{self._ids.ulid()}", created_at_ms=self._clock.now_ms())
+        concerning("role", made.id, name=role.name, permissions=sorted(role.permissions))
         if role.name in BUILT_IN or not await self._store.add_role(actor.tenant, made):
             raise AlreadyThere(f"A role named {role.name!r}")
         return made
@@ -229,6 +235,7 @@ class Directory:
             raise BuiltInRole(before.name)
         _require_no_more(actor, (before, role))
         after = msgspec.structs.replace(role, id=before.id, name=before.name, created_at_ms=before.created_at_ms)
+        concerning("role", after.id, name=after.name, permissions=sorted(after.permissions))
         await self._store.change_role(actor.tenant, after)
         await self._changed()
         return after
@@ -268,6 +275,7 @@ class Directory:
             expires_at_ms=None if ttl_s is None else now_ms + ttl_s * 1000,
             scopes=None if scopes is None else tuple(sorted(set(scopes))),
         )
+        concerning("api-key", key.id, user=owner.id)
         await self._store.add_api_key(key, made.hashed_secret)
         return key, made
 

@@ -8,6 +8,7 @@ import structlog
 from agentflow.clock import Clock
 from agentflow.ids import TenantId, UlidSource
 from agentflow.limits import TOKEN_TTL_S_MAX
+from control_plane.audit.notes import concerning
 from control_plane.identity import api_keys
 from control_plane.identity.federation import Federation
 from control_plane.identity.passwords import Passwords
@@ -92,6 +93,7 @@ class Login:
         """End the token this was asked with; an API key is ended by revoking it."""
         if principal.via != "token" or principal.expires_at_ms is None:
             return False
+        concerning("token", principal.credential)
         await self._store.revoke_token(principal.tenant, principal.credential, principal.expires_at_ms)
         return True
 

@@ -13,6 +13,7 @@ from agentflow.clock import Clock, parse_rfc3339, rfc3339
 from agentflow.errors import Conflict, Forbidden, Limited, NotFound
 from agentflow.ids import TenantId, UlidSource
 from agentflow.limits import QUOTA_REREAD_S, QUOTA_USE_REREAD_S, STORAGE_USE_REREAD_S
+from control_plane.audit.notes import concerning
 from control_plane.identity import api_keys
 from control_plane.identity.api_keys import NewKey
 from control_plane.identity.people import ApiKey, Person
@@ -174,6 +175,7 @@ class Tenants:
             roles=(built_in_role("admin"),),
         )
         key = ApiKey(id=made.id, tenant=tenant.id, user=admin.id, name="made with the tenant", created_at_ms=now_ms)
+        concerning("tenant", tenant.id)
         if not await self._store.add(tenant, admin, key, made.hashed_secret):
             raise TenantThere(id)
         return tenant, admin, made

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from agentflow.artifacts.claim_check import ClaimCheck
+from agentflow.contracts.audit import AuditEntry
 from agentflow.contracts.pools import may_act_for
 from agentflow.errors import AgentFlowError, Bug
 from agentflow.execution.commands import Command
@@ -41,6 +42,7 @@ class _Draft:
     state: ExecutionState
     events: list[Event] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
+    audits: list[AuditEntry] = field(default_factory=list)
 
 
 class CommitLoop:
@@ -156,6 +158,8 @@ class CommitLoop:
         draft.state = decision.state
         draft.events += decision.events
         draft.commands += decision.commands
+        if arrival.audit is not None and decision.events:  # what changed nothing is put on record by who asked
+            draft.audits.append(arrival.audit)
         return True
 
     async def _decision(self, arrival: Arrival, state: ExecutionState) -> Decision:
@@ -202,6 +206,7 @@ class CommitLoop:
             events=tuple(draft.events),
             state=state,
             open_tasks=tuple(task.path for task in draft.before.tasks.values()) if state.ended else (),
+            audits=tuple(draft.audits),
         )
 
     def _is_held(self, execution: ExecutionId, epochs: Mapping[int, int]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentflow import limits
+from agentflow.contracts.audit import AuditEntry
 from agentflow.errors import AgentFlowError, Unavailable
 from agentflow.execution.messages import ExecutionMessage
 from agentflow.execution.state import ExecutionState
@@ -38,6 +39,7 @@ class Arrival:
     again: bool = False  # of a start: it may have been committed before
     only_at: int | None = None  # the version its sender has seen; at another one it is refused
     pool: str | None = None  # of the worker that sent it, if one did: of another tenant's executions it knows nothing
+    audit: AuditEntry | None = None  # who wants it: committed with what it leads to
 
 
 class Inbox:

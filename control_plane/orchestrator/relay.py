@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from agentflow.contracts.audit import AuditEntry
 from agentflow.contracts.claims import Claimed, joined, parted
 from agentflow.errors import AgentFlowError, Bug, Conflict, NotFound, Rejected, Unavailable
 from agentflow.execution import messages
@@ -51,6 +52,7 @@ class Order(msgspec.Struct, frozen=True):
     body: dict[str, Any]
     only_at: int | None = None
     claims: tuple[Claimed, ...] = ()  # of `body`: what is too large to travel
+    audit: AuditEntry | None = None
     v: int = 1
 
 
@@ -64,10 +66,16 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
 
 
-def order(tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, only_at: int | None = None) -> bytes:
+def order(
+    tenant: TenantId,
+    execution: ExecutionId,
+    message: ExecutionMessage,
+    only_at: int | None = None,
+    audit: AuditEntry | None = None,
+) -> bytes:
     body, claims = parted(message)
     del body["stamp"]
-    return msgspec.json.encode(Order(tenant, execution, type(message).__name__, body, only_at, tuple(claims)))
+    return msgspec.json.encode(Order(tenant, execution, type(message).__name__, body, only_at, tuple(claims), audit))
 
 
 def read_order(raw: bytes) -> Order:

@@ -12,11 +12,13 @@ from agentflow import limits
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.bus import subjects
 from agentflow.clock import Clock
+from agentflow.contracts.audit import AuditEntry
 from agentflow.errors import AgentFlowError
 from agentflow.execution.messages import Beginning, ExecutionMessage, Stamp
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId, shard_of
 from agentflow.ports import BusUnavailable, MessageBus, ShardLost, Shelf
+from control_plane.audit import notes
 from control_plane.orchestrator import relay
 from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.watchers import Wanted
@@ -86,13 +88,17 @@ class Routing:
     ) -> ExecutionState:
         """The state once the message is durable, wherever its shard is. Follows the shard while it changes hands."""
         deadline_s = self._clock.monotonic_s() + limits.HOP_S
+        notes.concerning("execution", execution)
+        audit = notes.due()
         sent = again
         while True:
             try:
                 if self.is_ours(execution):
-                    return await self._committed_here(tenant, execution, message, again=sent, only_at=only_at)
+                    return await self._committed_here(
+                        tenant, execution, message, again=sent, only_at=only_at, audit=audit
+                    )
                 sent = True
-                return await self._committed_elsewhere(tenant, execution, message, only_at)
+                return await self._committed_elsewhere(tenant, execution, message, only_at, audit)
             except (ShardLost, BusUnavailable):
                 if self._clock.monotonic_s() > deadline_s:
                     raise
@@ -106,8 +112,9 @@ class Routing:
         *,
         again: bool,
         only_at: int | None = None,
+        audit: AuditEntry | None = None,
     ) -> ExecutionState:
-        committed, arrival = self._awaited(execution, message, again=again, only_at=only_at)
+        committed, arrival = self._awaited(execution, message, again=again, only_at=only_at, audit=audit)
         if isinstance(message, Beginning):
             self._inbox.admit(tenant, arrival, priority=message.priority)
         else:
@@ -115,11 +122,17 @@ class Routing:
         return await committed
 
     async def _committed_elsewhere(
-        self, tenant: TenantId, execution: ExecutionId, message: ExecutionMessage, only_at: int | None
+        self,
+        tenant: TenantId,
+        execution: ExecutionId,
+        message: ExecutionMessage,
+        only_at: int | None,
+        audit: AuditEntry | None,
     ) -> ExecutionState:
+        """Whether its audit record was committed there is not told: who asked writes it again, and it counts once."""
         if self._claims is not None:  # a message of the bus has a bound, and what people send has none
             message = await self._claims.checked_fields(Shelf(tenant, execution), message)
-        question = relay.order(tenant, execution, message, only_at)
+        question = relay.order(tenant, execution, message, only_at, audit)
         shard = shard_of(execution, self._shards)
         relay.read_answer(await self._bus.request(relay.subject(shard), question, within_s=limits.HOP_S), shard)
         return await self._state(tenant, execution)
@@ -131,7 +144,9 @@ class Routing:
             if not self.is_ours(asked.execution):
                 raise ShardLost([shard_of(asked.execution, self._shards)])
             message = relay.message_of(asked, self._stamp())
-            await self._committed_here(asked.tenant, asked.execution, message, again=True, only_at=asked.only_at)
+            await self._committed_here(
+                asked.tenant, asked.execution, message, again=True, only_at=asked.only_at, audit=asked.audit
+            )
         except AgentFlowError as error:
             return relay.refused(error)
         return relay.taken(asked.execution)
@@ -156,7 +171,13 @@ class Routing:
         return shard_of(execution, self._shards) in self._owned
 
     def _awaited(
-        self, execution: ExecutionId, message: ExecutionMessage, *, again: bool, only_at: int | None
+        self,
+        execution: ExecutionId,
+        message: ExecutionMessage,
+        *,
+        again: bool,
+        only_at: int | None,
+        audit: AuditEntry | None,
     ) -> tuple[asyncio.Future[ExecutionState], Arrival]:
         committed: asyncio.Future[ExecutionState] = asyncio.get_running_loop().create_future()
 
@@ -168,4 +189,4 @@ class Routing:
             if not committed.done():
                 committed.set_exception(error)
 
-        return committed, Arrival(execution, message, settled, refused, again, only_at)
+        return committed, Arrival(execution, message, settled, refused, again, only_at, audit=audit)

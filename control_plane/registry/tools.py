@@ -19,6 +19,7 @@ from agentflow.tools.definition import RunBuiltin
 from agentflow.tools.load import InvalidTool, LoadedTool, builtin_tools, load_tool
 from agentflow.workflow.source_map import Document, path_text
 from agentflow.workflow.suggest import did_you_mean
+from control_plane.audit.notes import concerning
 from control_plane.registry.recent import Recent
 from control_plane.registry.schemas import schema_faults
 from control_plane.registry.versions import precedence
@@ -122,6 +123,7 @@ class ToolRegistry:
         known = await self._store.versions(tenant, name)
         if not any(tool.version == version for tool in known):
             _check_compatible(candidate, known)
+        concerning("tool", f"{name}@{version}", digest=candidate.digest)
         stored = await self._store.add(tenant, candidate)
         if stored.digest != candidate.digest:
             raise ToolVersionTaken(name, version)

@@ -31,6 +31,7 @@ from agentflow.workflow.model import Workflow
 from agentflow.workflow.references import child_workflows
 from agentflow.workflow.source_map import Document, path_text
 from agentflow.workflow.suggest import did_you_mean
+from control_plane.audit.notes import concerning
 from control_plane.registry.recent import Recent
 from control_plane.registry.schemas import InputSchema, compile_schema, input_problems, schema_faults
 from control_plane.registry.tool_use import tool_problems, tools_named
@@ -216,6 +217,7 @@ class WorkflowRegistry:
             source=text,
             definition=compiled.document.data,
         )
+        concerning("workflow", f"{candidate.name}@{candidate.version}", digest=candidate.digest)
         stored = await self._store.add(tenant, candidate, newest=newest)
         if stored.digest != candidate.digest:
             raise VersionTaken(candidate.name, candidate.version)

@@ -23,6 +23,7 @@ from agentflow.errors import (
     Unauthenticated,
     Unavailable,
 )
+from control_plane.audit import notes
 
 _log = structlog.get_logger(__name__)
 
@@ -79,6 +80,8 @@ async def answering(context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncItera
     try:
         yield
     except AgentFlowError as error:
+        if isinstance(error, Forbidden):
+            notes.refused()
         await context.abort(status_of(error), str(error), metadata_of(error))
     except (grpc.aio.AbortError, grpc.aio.BaseError):
         raise

@@ -29,7 +29,7 @@ _OPTIONS: list[tuple[str, Any]] = [
 
 
 def create_server(control_plane: ControlPlane) -> grpc.aio.Server:
-    server = grpc.aio.server(interceptors=[Guard(control_plane.identity)], options=_OPTIONS)
+    server = grpc.aio.server(interceptors=[Guard(control_plane.identity, control_plane.trail)], options=_OPTIONS)
     pb_grpc.add_WorkflowServiceServicer_to_server(WorkflowService(control_plane), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ExecutionServiceServicer_to_server(ExecutionService(control_plane), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ToolServiceServicer_to_server(ToolService(control_plane), server)  # type: ignore[no-untyped-call]

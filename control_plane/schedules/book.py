@@ -13,6 +13,7 @@ from agentflow.clock import Clock
 from agentflow.errors import Bug, Unavailable
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.ports import MessageBus
+from control_plane.audit.notes import concerning
 from control_plane.schedules.firing import with_fires
 from control_plane.schedules.schedule import (
     Fire,
@@ -60,6 +61,7 @@ class ScheduleBook:
             next_at_ms=None if paused else next_moment(spec, after_ms=now),
             paused_at_ms=now if paused else None,
         )
+        concerning("schedule", name, workflow=workflow)
         stored = await self._store.add(candidate)
         if (stored.workflow, stored.input, stored.spec) != (workflow, input, spec):
             raise ScheduleTaken(name)

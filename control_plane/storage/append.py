@@ -33,6 +33,7 @@ class Rows(msgspec.Struct, frozen=True):
     snapshots: list[tuple[Any, ...]]  # the columns of `execution_snapshots`
     tasks: list[tuple[Any, ...]]  # the columns of `human_tasks`, of those that this batch opens
     task_ends: list[tuple[Any, ...]]  # execution_id, path, status, ended_at_ms
+    audits: list[tuple[Any, ...]]  # the columns of `audit_pending`
     reached: dict[ExecutionId, Reached]  # where the executions that stay open stand afterwards
     ended: list[ExecutionId]
     known: Written  # what was taken for granted: holds for the connection that committed it
@@ -58,7 +59,7 @@ def rows_of(
     known: Written | None = None,
 ) -> Rows:
     """Everything about a batch that needs no database. Each event there is comes through here: keep it cheap."""
-    rows = Rows({}, [], [], [], [], [], [], {}, [], known or Written())
+    rows = Rows({}, [], [], [], [], [], [], [], {}, [], known or Written())
     asked: list[NewEvents] = []
     changed: dict[ExecutionId, NewEvents] = {}
     with_tasks: dict[ExecutionId, TenantId] = {}
@@ -87,6 +88,8 @@ def rows_of(
             data = encode(event)
             text = data.decode() if sealed is None else sealed(tenant, execution, version, data)
             add((tenant, execution, version, kind, text, event.at_ms, epoch))
+        if new.audits:
+            rows.audits.extend((entry.id, entry.tenant, entry.record) for entry in new.audits)
         reached[execution] = (tenant, version, epoch)
         if version // snapshot_every > new.after_version // snapshot_every:
             state = due(new, snapshot_every)
@@ -190,6 +193,12 @@ _TASK_ENDS = """, task_ends AS (
     FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[]) AS ended (execution_id, path, status, ended_at_ms)
     WHERE task.execution_id = ended.execution_id AND task.path = ended.path AND EXISTS (SELECT FROM allowed)
 )"""
+_NOTED = """, noted AS (
+    INSERT INTO audit_pending (id, tenant_id, record)
+    SELECT * FROM unnest(?::text[], ?::text[], ?::text[])
+    WHERE EXISTS (SELECT FROM allowed)
+    ON CONFLICT (id) DO NOTHING
+)"""
 _ADDED = """
 INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data, created_at_ms, epoch)
 SELECT * FROM unnest(?::text[], ?::text[], ?::bigint[], ?::text[], ?::json[], ?::bigint[], ?::integer[])
@@ -198,11 +207,11 @@ WHERE EXISTS (SELECT FROM allowed)
 
 
 @cache
-def _statement(gap: bool, listed: bool, kept: bool, tasks: bool, task_ends: bool) -> str:
+def _statement(gap: bool, listed: bool, kept: bool, tasks: bool, task_ends: bool, noted: bool) -> str:
     """What a batch does not write, or need not ask, should not cost it either."""
     allowed = _ALLOWED.format(no_gap=" AND NOT EXISTS (SELECT FROM gap)" if gap else "")
     asked = (_HELD, _GAP * gap, allowed)
-    written = (_LISTED * listed, _KEPT * kept, _TASKS * tasks, _TASK_ENDS * task_ends, _ADDED)
+    written = (_LISTED * listed, _KEPT * kept, _TASKS * tasks, _TASK_ENDS * task_ends, _NOTED * noted, _ADDED)
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", "".join(asked + written))
 
@@ -214,7 +223,7 @@ async def write_postgres(driver: Any, rows: Rows) -> bool:
         needed = _columns(rows.predecessors)
         values += [*needed, min(needed[1]), max(needed[1])]
     values.append(len(rows.epochs))
-    others = (rows.executions, rows.snapshots, rows.tasks, rows.task_ends)
+    others = (rows.executions, rows.snapshots, rows.tasks, rows.task_ends, rows.audits)
     for table in (*others, rows.events):
         values += _columns(table)
     statement = _statement(bool(rows.predecessors), *map(bool, others))
@@ -257,6 +266,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 _SQLITE_TASK_ENDS = """
 UPDATE human_tasks SET status = ?3, ended_at_ms = ?4 WHERE execution_id = ?1 AND path = ?2
 """
+_SQLITE_AUDITS = "INSERT OR IGNORE INTO audit_pending (id, tenant_id, record) VALUES (?, ?, ?)"
 
 
 def write_sqlite(connection: sqlite3.Connection, rows: Rows) -> bool:
@@ -274,6 +284,8 @@ def write_sqlite(connection: sqlite3.Connection, rows: Rows) -> bool:
             connection.executemany(_SQLITE_TASKS, rows.tasks)
         if rows.task_ends:
             connection.executemany(_SQLITE_TASK_ENDS, rows.task_ends)
+        if rows.audits:
+            connection.executemany(_SQLITE_AUDITS, rows.audits)
         connection.execute("COMMIT")
         rows.learned()
         return True

@@ -38,6 +38,7 @@ from agentflow.limits import (
 from agentflow.ports import StorageUnavailable
 from control_plane.storage.address import Address, BadDatabaseAddress, PostgresAddress, SqliteAddress, parse_address
 from control_plane.storage.faults import opening, translated
+from control_plane.storage.on_record import notice_changes, put_on_record, watch_changes
 from control_plane.storage.postgres_writer import PostgresWriter
 from control_plane.storage.roles import ACT_FOR, SYSTEM_ROLE, TENANT_ROLE, named, take_on
 from control_plane.storage.sqlite_writer import SqliteWriter
@@ -110,11 +111,21 @@ class Database:
             yield connection
 
     @asynccontextmanager
-    async def write(self, tenant: TenantId) -> AsyncIterator[AsyncConnection]:
-        """One transaction for one tenant: committed when the block ends, rolled back when it raises."""
+    async def write(self, tenant: TenantId, *, on_record: bool = True) -> AsyncIterator[AsyncConnection]:
+        """One transaction for one tenant: committed when the block ends, rolled back when it raises.
+
+        The first of a request that changes anything takes its audit note along, unless it is not yet what the
+        request is about.
+        """
+        noted = None
         async with translated(), self._turn, self._pools.tenant_writers.begin() as connection:
             await self._act_for(tenant, connection)
+            watch_changes(connection)
             yield connection
+            if on_record:
+                noted = await put_on_record(connection, tenant)
+        if noted is not None:
+            noted.written = True
 
     @asynccontextmanager
     async def system_read(self) -> AsyncIterator[AsyncConnection]:
@@ -125,8 +136,13 @@ class Database:
     @asynccontextmanager
     async def system_write(self) -> AsyncIterator[AsyncConnection]:
         """One transaction across tenants, for the control plane's own work."""
+        noted = None
         async with translated(), self._turn, self._pools.system_writers.begin() as connection:
+            watch_changes(connection)
             yield connection
+            noted = await put_on_record(connection, None)
+        if noted is not None:
+            noted.written = True
 
     @asynccontextmanager
     async def system_statement(self) -> AsyncIterator[AsyncConnection]:
@@ -252,6 +268,7 @@ def _sqlite(address: SqliteAddress) -> _Pools:
     # fullfsync matters on macOS only, where a plain fsync stops at the drive's own cache.
     durable = ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON")
     _on_connect(writer, durable)
+    notice_changes(writer.sync_engine)
     _on_connect(readers, ("query_only=ON",))
 
     @event.listens_for(writer.sync_engine, "begin")
@@ -329,6 +346,8 @@ def _postgres_pool(address: PostgresAddress, size: int, role: str = "", on_conne
         pool_size=size,
         **_SHARED,
     )
+
+    notice_changes(engine.sync_engine)
 
     @event.listens_for(engine.sync_engine, "checkout")
     def refuse_dead_connections(connection: Any, _entry: ConnectionPoolEntry, _proxy: Any) -> None:

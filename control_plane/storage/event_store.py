@@ -48,6 +48,9 @@ class SqlEventStore:
 
         if any(new.events for new in batch) and not await self._written(rows):
             raise await self._refusal(batch, epochs)
+        for new in batch:
+            for entry in new.audits:
+                entry.written = True
 
     def _rows(self, batch: Sequence[NewEvents], epochs: Mapping[int, int], known: Written) -> Rows:
         return rows_of(batch, epochs, snapshot_every=self._snapshot_every, seal=self._seal, known=known)

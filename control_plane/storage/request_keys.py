@@ -32,7 +32,7 @@ class SqlRequestKeys:
             idempotency_keys.c.operation == operation,
             idempotency_keys.c.key == key,
         )
-        async with self._database.write(tenant) as connection:
+        async with self._database.write(tenant, on_record=False) as connection:
             await connection.execute(unless_taken, row)
             found = (await connection.execute(stored)).one_or_none()
         if found is None:

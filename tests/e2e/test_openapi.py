@@ -1,5 +1,7 @@
 """The OpenAPI document against the server: whatever is sent, every answer is one that the document promises."""
 
+import asyncio
+import contextlib
 import itertools
 
 import httpx
@@ -13,6 +15,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+
+from agentflow.testing import eventually
+from control_plane.api.app import routes
+from control_plane.api.guard import changes, permissions_of
 
 CHECKS = [
     not_a_server_error,
@@ -245,5 +251,28 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
         call(method, f"{schedules}/{{name}}{part}")
     _look_back(http, call)
     _replay(call, known["execution"])
+    for part in ("", "/checkpoint"):
+        call("GET", f"/api/v1/audit{part}")
     left = {operation for operation in operations(document) if operation not in done}
     assert left == set(), "operations that no test has seen succeed"
+    asyncio.run(_all_are_recorded(document, http))
+
+
+async def _all_are_recorded(document, http):
+    with contextlib.suppress(AssertionError):
+        await eventually(lambda: not _unrecorded(document, http))
+    assert _unrecorded(document, http) == set(), "operations that leave no audit record of what they changed"
+
+
+def _unrecorded(document, http):
+    """Operations that change something, and are not in the audit trail after they have succeeded."""
+    needed = {
+        document["paths"][path.replace(":path}", "}")][method.lower()]["operationId"]
+        for (method, path), permission in permissions_of(routes(None, "test")).items()
+        if method not in ("GET", "HEAD", "WEBSOCKET") and (permission is None or changes(method, permission))
+    }
+    recorded = set()
+    for action in needed:
+        found = http.get("/api/v1/audit", params={"filter[action]": action, "limit": 1}).json()["items"]
+        recorded |= {link["record"]["action"] for link in found if link["record"]["resource"]["id"]}
+    return needed - recorded

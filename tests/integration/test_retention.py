@@ -389,8 +389,8 @@ def audit_row(tenant: TenantId, number: int, days_ago: int) -> dict:
     at_ms = NOW_MS - days_ago * DAY_MS
     return {
         "id": f"aud_{encode_ulid((at_ms << 80) | number * 10 + len(tenant))}", "tenant_id": tenant, "seq": number,
-        "actor_type": "user", "actor_id": "u", "action": "a", "resource_type": "r", "resource_id": "1", "details": {},
-        "record": {}, "prev_hash": None, "hash": b"h", "at_ms": at_ms,
+        "actor_type": "user", "actor_id": "u", "action": "a", "resource_type": "r", "resource_id": "1",
+        "outcome": "done", "record_id": "aud_1", "record": "{}", "prev_hash": b"h", "hash": b"h", "at_ms": at_ms,
     }  # fmt: skip
 
 

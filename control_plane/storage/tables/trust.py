@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from control_plane.storage.tables.types import JsonText, Retention, SearchableJson, TimedId, kept, metadata
+from control_plane.storage.tables.types import Retention, TimedId, kept, metadata
 
 # Written in the transaction of what it tells of, in no order; a sequencer moves it into the chain.
 audit_pending = Table(
@@ -24,7 +24,7 @@ audit_pending = Table(
     metadata,
     Column("id", TimedId, nullable=False),
     Column("tenant_id", Text, nullable=False),
-    Column("record", JsonText, nullable=False),
+    Column("record", Text, nullable=False),
     PrimaryKeyConstraint("id", name="audit_pending_pkey"),
     Index("audit_pending_by_tenant", "tenant_id", "id"),
     info=kept(Retention.TRANSIENT),
@@ -37,30 +37,36 @@ audit_heads = Table(
     Column("tenant_id", Text, nullable=False),
     Column("seq", BigInteger, nullable=False),
     Column("hash", LargeBinary, nullable=False),
+    Column("last_id", TimedId, nullable=False),
     PrimaryKeyConstraint("tenant_id", name="audit_heads_pkey"),
     info=kept(Retention.TENANT),
 )
 
+# The chain. `id` is made with the link and grows with `seq`, so that a day that is dropped is the oldest part of it.
 audits = Table(
     "audits",
     metadata,
     Column("id", TimedId, nullable=False),
     Column("tenant_id", Text, nullable=False),
     Column("seq", BigInteger, nullable=False),
+    Column("record_id", Text, nullable=False),
     Column("actor_type", Text, nullable=False),
     Column("actor_id", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("resource_type", Text, nullable=False),
     Column("resource_id", Text, nullable=False),
-    Column("details", SearchableJson, nullable=False),
-    Column("record", JsonText, nullable=False),  # the canonical text that `hash` is over
-    Column("prev_hash", LargeBinary),
+    Column("outcome", Text, nullable=False),
+    Column(
+        "record", Text, nullable=False
+    ),  # canonical, as it was written: what `hash` is over, with `seq` and `prev_hash`
+    Column("prev_hash", LargeBinary, nullable=False),
     Column("hash", LargeBinary, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("id", name="audits_pkey"),
     Index("audits_in_order", "tenant_id", "seq"),
-    Index("audits_by_resource", "tenant_id", "resource_type", "resource_id"),
-    Index("audits_by_details", "details", postgresql_using="gin").ddl_if(dialect="postgresql"),
+    Index("audits_by_record", "tenant_id", "record_id"),
+    Index("audits_by_actor", "tenant_id", "actor_id", "seq"),
+    Index("audits_by_resource", "tenant_id", "resource_id", "seq"),
     postgresql_partition_by="RANGE (id)",
     info=kept(Retention.AUDIT, day_key="id"),
 )

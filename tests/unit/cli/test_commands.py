@@ -22,6 +22,7 @@ COMMANDS = dict(leaves(get_command(main.app)))
 
 # What only gathers commands: their own help shows the examples.
 _IDENTITY = {
+    "audit": ("checkpoint", "export", "list", "verify"),
     "bus": ("users",),
     "certs": ("init",),
     "users": ("add", "list", "set"),
