@@ -207,8 +207,9 @@ class _Builder:
         failure = len(children) - success + 1 if part.failure is None else part.failure
         common = self._common(place, at, children)
         starts = tuple(child.at for child in children)
+        names = tuple(child.path.rpartition("/")[2] for child in children)
         after = ANYTHING if common["can_yield"] else place.before
-        return Parallel(**common, success=success, failure=failure, starts=starts), after
+        return Parallel(**common, success=success, failure=failure, starts=starts, names=names), after
 
     def _choice(self, node: TreeNode, place: _Place) -> tuple[Node, Shape | None]:
         at, part = self._count - 1, cast(written.ConditionalSelector, node.part)

@@ -27,6 +27,7 @@ class Parallel(Node, frozen=True, kw_only=True):
     success: int  # so many children must succeed
     failure: int  # so many may not fail
     starts: tuple[int, ...]  # the place of each child
+    names: tuple[str, ...]  # and its name, or its number among them
 
     def enter(self, tick: Tick, setting: Setting) -> Result:
         return self._go_on(tick, setting, 0, 0, 0, -1)
@@ -78,11 +79,11 @@ class Parallel(Node, frozen=True, kw_only=True):
         """The outputs of the children that succeeded, each by its name or its place."""
         found = {}
         all_did = self.success == len(self.children)  # or it would not have succeeded: none of them must be asked
-        for child in self.children:
+        for name, child in zip(self.names, self.children, strict=True):
             if child.can_yield and (all_did or tick.status(child.path) == SUCCEEDED):
                 yields = child.yields(tick)
                 if yields is not None:
-                    found[child.path.rpartition("/")[2]] = tick.output(yields)
+                    found[name] = tick.output(yields)
         return found
 
     def _success(self) -> Result:
