@@ -157,6 +157,12 @@ def agent_names(names: str) -> str:
     return names
 
 
+def always_on(text: str) -> str:
+    if text != "on":
+        refuse("cannot be anything but `on`", "Callers always prove who they are; `af dev` sees to it by itself.")
+    return text
+
+
 def networks(ranges: str) -> str:
     for text in filter(None, ranges.split(",")):
         try:

@@ -124,6 +124,12 @@ class Settings(BaseModel):
     nats_replicas: Annotated[int, Field(ge=1, le=5)] = 1
     """Copies JetStream keeps of each stream: 1 for a single server, 3 in a cluster."""
 
+    mode: Annotated[Literal["dev", "prod"], BeforeValidator(values.lower)] = "prod"
+    """What the deployment is for, as `af status` tells: `dev` where `af dev` runs it."""
+
+    auth: Annotated[str, BeforeValidator(values.lower), AfterValidator(values.always_on)] = "on"
+    """Whether callers must prove who they are: always `on`. Here so that nobody believes to have turned it off."""
+
     http_listen: Annotated[str, AfterValidator(values.address)] = "127.0.0.1:8080"
     """Where the control plane serves REST; port 0 takes a free one."""
 
@@ -274,6 +280,9 @@ class Settings(BaseModel):
     def serves_beyond(self) -> bool:
         """Whether REST is reached under other names than this machine's own."""
         return not values.is_loopback(self.http_listen)
+
+    def bus_is_local(self) -> bool:
+        return values.is_loopback(self.nats_url.rpartition("/")[2].rpartition("@")[2])
 
     def tls_files(self) -> TlsFiles:
         return TlsFiles(self.tls_ca_file, self.tls_cert_file, self.tls_key_file)

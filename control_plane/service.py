@@ -5,7 +5,7 @@ Joins the registry, the orchestrator and the read side; owns no rule of its own 
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -131,6 +131,21 @@ class StartOptions(msgspec.Struct, frozen=True):
 AT_ONCE = StartOptions()
 
 
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """How this deployment is set up, as `af status` tells it."""
+
+    version: str
+    mode: Literal["dev", "prod"]
+    store: Literal["sqlite", "postgresql"]
+    encrypted_fields: bool
+    store_tls: bool
+    bus_local: bool
+    bus_tls: bool
+    tls: bool
+    client_certificates: bool
+    oidc: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
     identity: Identity
@@ -155,6 +170,7 @@ class ControlPlane:
     jobs: Jobs
     replays: Replays
     deployments: Deployments
+    setup: Setup
 
     async def register(
         self, tenant: TenantId, text: str, *, newest: str | None = None

@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from importlib.metadata import version
 
 import msgspec
 
@@ -39,7 +40,7 @@ from control_plane.replay.replayer import Replayer
 from control_plane.replaying import Replays
 from control_plane.schedules.book import ScheduleBook
 from control_plane.schedules.clockwork import Clockwork
-from control_plane.service import ControlPlane
+from control_plane.service import ControlPlane, Setup
 from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.agent_states import SqlAgentStates
 from control_plane.storage.audit import SqlAudit
@@ -134,6 +135,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             jobs=Jobs(SqlJobs(db), {**replays.jobs, **deployments.jobs}, clock=clock, new_id=ids.ulid),
             replays=replays,
             deployments=deployments,
+            setup=_setup(settings, db),
         )
         upkeep = retention_kept(db, retention_job(settings, db, artifacts), clock)
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)
@@ -192,6 +194,21 @@ def _orchestrator(
         bounds=bounds,
         pools=pools,
         hears=Hearing(lambda: bus.connected, clock),
+    )
+
+
+def _setup(settings: Settings, db: Database) -> Setup:
+    return Setup(
+        version=version("agentflow"),
+        mode=settings.mode,
+        store=db.engine,
+        encrypted_fields=settings.key_ring() is not None,
+        store_tls=settings.db_tls,
+        bus_local=settings.bus_is_local(),
+        bus_tls=settings.nats_tls() is not None,
+        tls=settings.tls_cert_file is not None,
+        client_certificates=settings.tls_client_ca_file is not None,
+        oidc=settings.oidc_issuer is not None,
     )
 
 

@@ -22,8 +22,16 @@ class Heart:
     """Beats for one worker until it is cancelled; `say_goodbye` tells that nothing is lost with it."""
 
     def __init__(
-        self, *, bus: MessageBus, clock: Clock, worker: WorkerId, pool: str, mailboxes: Sequence[Mailbox]
+        self,
+        *,
+        bus: MessageBus,
+        clock: Clock,
+        worker: WorkerId,
+        pool: str,
+        mailboxes: Sequence[Mailbox],
+        sandbox: str = "",
     ) -> None:
+        self._sandbox = sandbox
         self._subject = subjects.of_pool(subjects.HEARTBEATS, pool)
         self._bus = bus
         self._clock = clock
@@ -61,6 +69,7 @@ class Heart:
             draining=draining,
             steps=() if leaving else tuple(self._held()),
             leaving=leaving,
+            sandbox=self._sandbox,
         )
         try:
             await self._bus.broadcast(self._subject, msgspec.json.encode(heartbeat))

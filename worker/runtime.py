@@ -55,6 +55,7 @@ class Runtime:
         pool: str,
         drain_s: float,
         release: Callable[[ReleaseState], None] = lambda _: None,
+        sandbox: str = "",
     ) -> None:
         self._mailboxes = mailboxes
         self._bus = bus
@@ -64,7 +65,7 @@ class Runtime:
         self._pool = pool
         self._drain_s = drain_s
         self._release = release
-        self._heart = Heart(bus=bus, clock=clock, worker=worker, pool=pool, mailboxes=mailboxes)
+        self._heart = Heart(bus=bus, clock=clock, worker=worker, pool=pool, mailboxes=mailboxes, sandbox=sandbox)
         self._control = msgspec.json.Decoder[WorkerControl](WorkerControl)
         self.is_taking = False
 

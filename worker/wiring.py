@@ -144,6 +144,7 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
             pool=pool,
             drain_s=settings.drain_s,
             release=release,
+            sandbox=settings.sandbox if TOOLS_AGENT in hosted else "",
         )
 
         def parts() -> dict[str, bool]:

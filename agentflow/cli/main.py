@@ -25,6 +25,7 @@ from agentflow.cli import (
     run,
     schedules,
     services,
+    status,
     storage,
     tasks,
     tools,
@@ -89,6 +90,7 @@ database.app.command("rekey")(storage.rekey)  # the same as `af keys rekey`, whe
 app.command("doctor")(doctor.doctor)
 app.add_typer(benchmarks.app, name="bench")
 app.command("limits")(limits.show_limits)
+app.command("status")(status.show_status)
 app.command("version")(version.show_version)
 
 

@@ -110,6 +110,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     # All it holds, so that the control plane knows what is lost with it.
     steps: tuple[HeldStep, ...] = ()
     leaving: bool = False  # its last: it has nothing any more
+    sandbox: str = ""  # what fences a tool here that asks for nothing stronger; empty where it runs no tools
     v: Literal[1] = 1
 
 

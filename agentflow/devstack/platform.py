@@ -79,6 +79,7 @@ async def embedded_platform(
         )
         environment = {
             **inherited_environment(),
+            "AF_MODE": "dev",
             "AF_DRAIN_S": str(_DRAIN_S),
             "AF_GRPC_LISTEN": f"{LOOPBACK}:0",
             **({} if agents_file is None else {"AF_AGENTS_FILE": str(agents_file)}),

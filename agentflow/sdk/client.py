@@ -22,6 +22,7 @@ from agentflow.sdk.identity import IdentityOperations
 from agentflow.sdk.models import (
     Agent,
     AgentList,
+    DeploymentStatus,
     EvaluationList,
     EventPage,
     Execution,
@@ -159,6 +160,10 @@ class Client:
     async def tools(self, *, name: str | None = None, cursor: str | None = None, limit: int = 200) -> ToolList:
         parameters = _asked(limit=limit, cursor=cursor, name=name)
         return self._read(await self._send("GET", "/tools", params=parameters), ToolList)
+
+    async def status(self) -> DeploymentStatus:
+        """What kind of deployment this is."""
+        return self._read(await self._send("GET", "/status"), DeploymentStatus)
 
     async def agents(self) -> list[Agent]:
         """Those that some worker answers for now."""

@@ -291,6 +291,43 @@ class AgentList(msgspec.Struct, frozen=True):
     items: list[Agent]
 
 
+class AuthStatus(msgspec.Struct, frozen=True):
+    required: bool
+    oidc: bool
+    client_certificates: bool
+
+
+class StoreStatus(msgspec.Struct, frozen=True):
+    engine: str
+    encrypted_fields: bool
+    tls: bool
+    ready: bool
+
+
+class BusStatus(msgspec.Struct, frozen=True):
+    kind: str
+    local: bool
+    tls: bool
+    ready: bool
+
+
+class Isolation(msgspec.Struct, frozen=True):
+    """The weakest fence that so many workers put around a tool."""
+
+    sandbox: str
+    workers: int
+
+
+class DeploymentStatus(msgspec.Struct, frozen=True):
+    version: str
+    mode: str
+    auth: AuthStatus
+    store: StoreStatus
+    bus: BusStatus
+    tls: bool
+    isolation: list[Isolation]
+
+
 class EventPage(msgspec.Struct, frozen=True):
     items: list[ExecutionEvent]
     ended: bool

@@ -23,6 +23,7 @@ from control_plane.api import (
     people,
     replays,
     schedules,
+    status,
     tasks,
     tenants,
     tools,
@@ -80,6 +81,7 @@ def routes(control_plane: ControlPlane, version: str, *, any_host: bool = False)
         agents,
         audit,
         live,
+        status,
         health,
         document,
     ):

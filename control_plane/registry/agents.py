@@ -6,6 +6,7 @@ Kept in memory only: it is never a truth. A lost worker is a hint to look after 
 attempt really ends is decided by the heart, and a worker that was only slow finds its late result refused.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -14,7 +15,7 @@ import structlog
 from agentflow import limits
 from agentflow.clock import Clock
 from agentflow.contracts.pools import NOTHING_SHARED, SHARED, Pools
-from agentflow.contracts.step import Heartbeat, HeldStep
+from agentflow.contracts.step import TOOLS_AGENT, Heartbeat, HeldStep
 from agentflow.errors import NotFound
 from agentflow.ids import TenantId, WorkerId
 from agentflow.workflow.suggest import did_you_mean
@@ -97,6 +98,15 @@ class LiveAgents:
     def own(self, tenant: TenantId) -> frozenset[str]:
         """The names of a tenant's own agents, whether or not its steps go to them."""
         return frozenset(name for (pool, _), (_, beat) in self._beats.items() if pool == tenant for name in beat.agents)
+
+    def fences(self, tenant: TenantId) -> Counter[str]:
+        """How many of the workers that run a tenant's tools name each sandbox as their weakest."""
+        pool, oldest_s = self._pools.of(tenant, TOOLS_AGENT), self._clock.monotonic_s() - self._lost_after_s
+        return Counter(
+            beat.sandbox
+            for (of, _), (heard_at_s, beat) in self._beats.items()
+            if of == pool and heard_at_s >= oldest_s and beat.sandbox
+        )
 
     def workers(self, tenant: TenantId, name: str) -> list[LiveWorker]:
         """Who answers for an agent, those that take no more steps included. Raises `AgentNotFound` if nobody does."""

@@ -244,6 +244,7 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
     call("GET", "/api/v1/tools/{reference}", names={"reference": tool})
     call("POST", "/api/v1/tools/{reference}/test", {"input": {}}, names={"reference": "json.transform"})
     call("GET", "/api/v1/agents/{name}", names={"name": "classifier"})
+    call("GET", "/api/v1/status")
     schedules = "/api/v1/schedules"
     call("POST", schedules, {"name": "contract", "workflow": "contract", "every": "1h"})
     call("GET", schedules)

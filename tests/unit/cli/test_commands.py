@@ -82,6 +82,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af schedule",
         *(f"af schedule {word}" for word in ("create", "delete", "list", "pause", "resume", "show", "trigger")),
         "af server",
+        "af status",
         "af storage",
         "af storage report",
         "af tasks",
