@@ -98,7 +98,9 @@ async def worker(settings: Settings) -> AsyncIterator[Runtime]:
     desk = StateDesk(clock=clock, worker=worker_id, pool=pool)
     artifacts = await open_artifacts(settings.artifacts_url, settings.key_ring())
     workspaces = Workspaces(settings.home.resolve() / "workspaces", ledger=desk, store=artifacts, clock=clock)
-    footing = ToolFooting(settings, ToolRecords(ids=ids, clock=clock, worker=worker_id), workspaces, claims, clock)
+    footing = ToolFooting(
+        settings, ToolRecords(ids=ids, clock=clock, worker=worker_id, pool=pool), workspaces, claims, clock
+    )
     hosted = await hosted_agents(settings.agents_file, footing, clock=clock, desk=desk)
     spool = open_spool(settings.spool_dir, bytes_max=settings.spool_mb * MIB)
     values = LargeValues(ClaimCheck(artifacts))

@@ -19,7 +19,15 @@ from agentflow.ids import AgentName
 CONTROL_PLANE = "control-plane"
 WORKER = "worker"
 # What a worker says or asks, and what it is told or asked, in its own pool.
-_SAID = (subjects.TOOL_DEFINITIONS, subjects.HEARTBEATS, subjects.AGENT_STATES, subjects.step_claims("*"))
+_SAID = (
+    subjects.TOOL_CALLS,
+    subjects.TOOL_AUDIT,
+    subjects.TOOL_ANOMALY,
+    subjects.TOOL_DEFINITIONS,
+    subjects.HEARTBEATS,
+    subjects.AGENT_STATES,
+    subjects.step_claims("*"),
+)
 _HEARD = (subjects.WORKER_CONTROL, subjects.TOOL_TESTS)
 _USER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -80,9 +88,6 @@ def worker_user(name: str, password: str, pool: str, agents: Sequence[str] | Non
             *(f"{api}.STREAM.INFO.{stream.name}" for stream in subjects.STREAMS),
             f"workflows.*.in.*.{pool}",
             *(f"agents.{pool}.{agent}.out" for agent, _ in mailboxes),
-            subjects.TOOL_CALLS,
-            subjects.TOOL_AUDIT,
-            subjects.TOOL_ANOMALY,
             *(subjects.of_pool(stem, pool) for stem in _SAID),
         ),
         subscribe=(f"{inbox}.>", *(subjects.of_pool(stem, pool) for stem in _HEARD)),

@@ -22,12 +22,12 @@ AUDIT = "AF_AUDIT"
 
 ALL_WORKFLOWS_IN = "workflows.*.in.*.*"
 ALL_WORKFLOWS_OUT = "workflows.*.out.*"  # committed events; `listen` here for a live feed
-TOOL_CALLS = "tools.calls"
-TOOL_AUDIT = "tools.audit"
-TOOL_ANOMALY = "tools.anomaly"
 IDENTITY_CHANGED = "identity.changed"  # broadcast between control planes: forget what credentials proved
 
 # Each is followed by the pool of the worker that speaks there or is spoken to (`of_pool`).
+TOOL_CALLS = "tools.calls"
+TOOL_AUDIT = "tools.audit"
+TOOL_ANOMALY = "tools.anomaly"
 TOOL_DEFINITIONS = "tools.definitions"  # asked by workers, answered by the control plane
 TOOL_TESTS = "tools.tests"  # asked by the control plane, answered by workers that host tools
 HEARTBEATS = "workers.heartbeat"  # broadcast and not stored: only the newest one matters
@@ -44,7 +44,7 @@ class StreamSpec(msgspec.Struct, frozen=True):
 STREAMS = (
     StreamSpec(MESSAGES, (ALL_WORKFLOWS_IN, ALL_WORKFLOWS_OUT), max_age_s=7 * _DAY_S),
     StreamSpec(AGENTS, ("agents.*.*.in", "agents.*.*.out"), max_age_s=3 * _DAY_S),
-    StreamSpec(AUDIT, (TOOL_CALLS, TOOL_AUDIT, TOOL_ANOMALY), max_age_s=30 * _DAY_S),
+    StreamSpec(AUDIT, (f"{TOOL_CALLS}.*", f"{TOOL_AUDIT}.*", f"{TOOL_ANOMALY}.*"), max_age_s=30 * _DAY_S),
 )
 
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -128,7 +128,7 @@ def tool_audit_reader(*, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
     return Consumer(
         stream=AUDIT,
         name="audit_trail",
-        subjects=(TOOL_AUDIT,),
+        subjects=(f"{TOOL_AUDIT}.*",),
         in_flight_max=limits.AUDIT_IN_FLIGHT_MAX,
         ack_wait_s=ack_wait_s,
     )

@@ -1,6 +1,7 @@
 """What workers tell of tools (`tools.audit`), as audit records of the tenant it was done for.
 
 A message is acked once its record is durable, so none is lost; one that comes again has the same id and is taken once.
+Workers of one tenant cannot put anything on another's record: the pool they speak in is held against what they say.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from agentflow.bus import subjects
 from agentflow.clock import parse_rfc3339
 from agentflow.contracts.audit import Actor, AuditEntry, AuditRecord, Outcome, Resource, entry_of
 from agentflow.contracts.message import Message
+from agentflow.contracts.pools import may_act_for
 from agentflow.contracts.tool_records import EgressRecord, ToolCallRecord, ToolRecord
 from agentflow.errors import AgentFlowError
 from agentflow.ids import TenantId, decode_ulid
@@ -40,6 +42,12 @@ class ToolRecords:
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError, AgentFlowError) as error:
             _log.error("audit.tool_record_refused", message=delivery.message.id, reason=str(error))
             delivery.ack()  # it will not become readable by coming again
+            return
+        if not may_act_for(delivery.pool, entry.tenant):
+            _log.error(
+                "audit.tool_record_refused", message=delivery.message.id, reason=f"not {delivery.pool}'s to tell"
+            )
+            delivery.ack()
             return
         keeping = asyncio.create_task(self._keep(delivery, entry), name="tool record")
         self._keeping.add(keeping)

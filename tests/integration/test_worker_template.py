@@ -6,6 +6,7 @@ from pathlib import Path
 
 from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
+from agentflow.contracts.pools import SHARED
 from agentflow.contracts.step import StepRequest
 from agentflow.ids import UlidSource
 from agentflow.settings import Settings
@@ -24,7 +25,7 @@ def first_ticket() -> str:
 async def test_the_templates_search_finds_its_articles_from_inside_the_sandbox(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path])
     clock = SystemClock()
-    records = ToolRecords(ids=UlidSource(clock.now_ms), clock=clock, worker="wrk_1")
+    records = ToolRecords(ids=UlidSource(clock.now_ms), clock=clock, worker="wrk_1", pool=SHARED)
     claims = CallClaims(worker="wrk_1", pool="default", new_id=lambda: "1", clock=clock)
     desk = StateDesk(clock=clock, worker="wrk_1", pool="default")
     store = await open_artifacts(f"file://{tmp_path / 'artifacts'}")

@@ -17,6 +17,7 @@ import pytest
 
 from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
+from agentflow.contracts.pools import SHARED
 from agentflow.contracts.step import StepFault, StepRequest
 from agentflow.contracts.tool_questions import ToolTest
 from agentflow.contracts.tool_records import EgressRecord, ToolCallRecord
@@ -58,7 +59,7 @@ class Kept:
 
     def __init__(self) -> None:
         clock = SystemClock()
-        self.records = ToolRecords(ids=UlidSource(clock.now_ms), clock=clock, worker="wrk_1")
+        self.records = ToolRecords(ids=UlidSource(clock.now_ms), clock=clock, worker="wrk_1", pool=SHARED)
         self.seen: list = []
         self.records.note = self.seen.append
 

@@ -20,6 +20,9 @@ from agentflow.testing import eventually
 
 HEARTBEATS = subjects.of_pool(subjects.HEARTBEATS, "acme")
 SAID_BY_WORKERS = (
+    subjects.TOOL_CALLS,
+    subjects.TOOL_AUDIT,
+    subjects.TOOL_ANOMALY,
     subjects.HEARTBEATS,
     subjects.AGENT_STATES,
     subjects.TOOL_DEFINITIONS,
@@ -137,7 +140,7 @@ MAY_NOT_HEAR = (
     "workers.>",
     subjects.ALL_WORKFLOWS_OUT,
     subjects.ALL_WORKFLOWS_IN,
-    "tools.audit",
+    *(subjects.of_pool(subjects.TOOL_AUDIT, pool) for pool in ("acme", "default")),
     "tools.>",
     "_INBOX.>",
     "_INBOX_control-plane.>",

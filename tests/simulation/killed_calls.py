@@ -186,9 +186,9 @@ class Line:
         return answer
 
     async def publish(self, subject: str, message: Message, *, dedup_id: str, confirm: bool) -> None:
-        if subject == subjects.TOOL_CALLS:
+        if subject == subjects.of_pool(subjects.TOOL_CALLS, SHARED):
             self.reach("the record is stored for people")
-        elif subject == subjects.TOOL_AUDIT:
+        elif subject == subjects.of_pool(subjects.TOOL_AUDIT, SHARED):
             self.reach("the record is stored for auditors")
         else:
             self.reach("the result leaves")
@@ -333,7 +333,7 @@ async def works(line: Line, ids: UlidSource, message: Message) -> None:
         return ids.ulid()
 
     claims = CallClaims(worker=worker, pool=SHARED, new_id=name, clock=clock)
-    records = _Records(line, ids=ids, clock=clock, worker=worker)
+    records = _Records(line, ids=ids, clock=clock, worker=worker, pool=SHARED)
     nothing: Any = None
     agent = ToolsAgent(
         _Tools(line),

@@ -24,8 +24,9 @@ log = structlog.get_logger(__name__)
 
 
 class ToolRecords:
-    def __init__(self, *, ids: UlidSource, clock: Clock, worker: WorkerId) -> None:
+    def __init__(self, *, ids: UlidSource, clock: Clock, worker: WorkerId, pool: str) -> None:
         self.worker = worker
+        self._pool = pool
         self._ids = ids
         self._clock = clock
         self._queue: asyncio.Queue[ToolRecord] = asyncio.Queue()
@@ -76,9 +77,9 @@ class ToolRecords:
 
     async def _publish_one(self, bus: MessageBus, record: ToolRecord) -> None:
         message = self._message(record)
-        wanted = [subjects.TOOL_AUDIT]
-        if isinstance(record, ToolCallRecord):
-            wanted.insert(0, subjects.TOOL_CALLS)
+        stems = (subjects.TOOL_CALLS, subjects.TOOL_AUDIT)
+        readers = stems if isinstance(record, ToolCallRecord) else stems[1:]
+        wanted = [subjects.of_pool(stem, self._pool) for stem in readers]
         pause_s = _PAUSE_S_FIRST
         while wanted:
             try:

@@ -19,9 +19,9 @@ def matches(pattern: str, subject: str) -> bool:
         (subjects.workflow_out("support", 3), "AF_MESSAGES"),
         (subjects.agent_in("default", AgentName("classifier")), "AF_AGENTS"),
         (subjects.agent_out("default", AgentName("classifier")), "AF_AGENTS"),
-        (subjects.TOOL_CALLS, "AF_AUDIT"),
-        (subjects.TOOL_AUDIT, "AF_AUDIT"),
-        (subjects.TOOL_ANOMALY, "AF_AUDIT"),
+        (subjects.of_pool(subjects.TOOL_CALLS, "default"), "AF_AUDIT"),
+        (subjects.of_pool(subjects.TOOL_AUDIT, "default"), "AF_AUDIT"),
+        (subjects.of_pool(subjects.TOOL_ANOMALY, "default"), "AF_AUDIT"),
     ],
 )
 def test_every_subject_is_stored_by_exactly_one_stream(subject: str, stream: str) -> None:
