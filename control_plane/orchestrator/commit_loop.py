@@ -1,26 +1,28 @@
 """The group-commit loop: take what has arrived, decide, commit all of it in one transaction, then send.
 
-The only code that changes an execution. Memory is replaced only after the commit; when a commit fails or its
-outcome is unknown, memory of the executions in it is dropped and the next message reads the database again.
+The only code that changes an execution. While one batch is being written the next is decided, for other executions:
+what concerns one whose events are being written waits until they are. So nothing is ever decided upon what may not
+have happened. Memory is replaced only after the commit; when a commit fails or its outcome is unknown, memory of the
+executions in it is dropped and the next message reads the database again.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import structlog
 
+from agentflow import limits
 from agentflow.artifacts.claim_check import ClaimCheck
-from agentflow.contracts.audit import AuditEntry
 from agentflow.contracts.pools import may_act_for
 from agentflow.errors import AgentFlowError, Bug
-from agentflow.execution.commands import Command
 from agentflow.execution.decide import Decision
-from agentflow.execution.events import Event, WorkflowRef
+from agentflow.execution.events import WorkflowRef
 from agentflow.execution.messages import Beginning
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
 from agentflow.ports import EventStore, NewEvents, ShardLost, Shelf, VersionConflict
+from control_plane.orchestrator.batch import Batch, Draft
 from control_plane.orchestrator.children import UnknownExecution
 from control_plane.orchestrator.deciding import decision_for
 from control_plane.orchestrator.feed import Feed
@@ -32,17 +34,6 @@ from control_plane.orchestrator.watchers import Watchers
 _log = structlog.get_logger(__name__)
 
 ProgramOf = Callable[[TenantId, WorkflowRef], Awaitable[Program]]
-
-
-@dataclass(slots=True)
-class _Draft:
-    """What one batch wants of one execution."""
-
-    before: ExecutionState
-    state: ExecutionState
-    events: list[Event] = field(default_factory=list)
-    commands: list[Command] = field(default_factory=list)
-    audits: list[AuditEntry] = field(default_factory=list)
 
 
 class CommitLoop:
@@ -89,40 +80,68 @@ class CommitLoop:
             self._performer.suspect(state.execution, command)
 
     async def run(self) -> None:
-        while True:
-            await self.commit(await self._inbox.take())
-
-    async def commit(self, batch: list[Arrival]) -> None:
-        drafts: dict[ExecutionId, _Draft] = {}
-        decided = [arrival for arrival in batch if await self._decide(arrival, drafts)]
-        moved = [draft for draft in drafts.values() if draft.events]
-        epochs = dict(self._epochs)  # those it is written under: a shard may go, and even come back, meanwhile
+        batch = Batch()
+        written: Batch | None = None
         try:
-            if moved:
-                await self._store.append([self._new_events(draft) for draft in moved], epochs)
-        except ShardLost as lost:
-            await self._without(lost, decided)
-            return
-        except AgentFlowError as error:
-            _log.warning("commit.failed", executions=len(moved), reason=error.message)
-            for draft in moved:
-                # The commit may have happened all the same: forget, and look again in the database.
-                self._open.pop(draft.state.execution, None)
-                self._timers.arm_soon(draft.state.execution)
-            for arrival in decided:
-                arrival.refused(error)
-            return
-        for draft in moved:
-            await self._committed(draft, is_ours=self._is_held(draft.state.execution, epochs))
-        for arrival in decided:
-            draft = drafts[arrival.execution]
-            if draft.events or self._is_current():
-                arrival.settled(draft.state)
-            else:  # nothing was written that could have been refused: another owner may know better
-                arrival.refused(ShardLost([shard_of(arrival.execution, self._shards)]))
+            while True:
+                await self._fill(batch, written)
+                over, written = written, None
+                is_durable = over is not None and await self._is_durable(over, batch)
+                if batch.decided:
+                    batch, written = Batch(), batch
+                    written.write(self._append(written), then=self._inbox.stir)
+                    await asyncio.sleep(0)  # first it goes out: the database works while we send
+                if over is not None and is_durable:
+                    await self._tell(over)
+        finally:
+            if written is not None:
+                await written.give_up()
 
-    async def _without(self, lost: ShardLost, decided: list[Arrival]) -> None:
-        """Some of the batch is another owner's by now, and nothing of it was written: do the rest again without it."""
+    async def _fill(self, batch: Batch, written: Batch | None) -> None:
+        """Decides what arrives, until what is being written is over, or there is something and nothing is written."""
+        while True:
+            for arrival in self._inbox.take(max(0, limits.COMMIT_BATCH_MAX - len(batch.decided))):
+                if written is not None and arrival.execution in written.drafts:
+                    written.behind.append(arrival)
+                else:
+                    await self._decide(arrival, batch)
+            if written.is_over if written is not None else batch.decided:
+                return
+            await self._inbox.stirred()
+
+    async def _append(self, batch: Batch) -> None:
+        batch.epochs = dict(self._epochs)
+        if moved := batch.moved:
+            await self._store.append([self._new_events(draft) for draft in moved], batch.epochs)
+
+    async def _is_durable(self, over: Batch, batch: Batch) -> bool:
+        """Replaces memory, or drops it. Whoever had to wait for the outcome is decided next, in the new batch."""
+        again = over.behind
+        is_durable = False
+        try:
+            over.result()
+            for draft in over.moved:
+                self._remember(draft, over.epochs)
+            is_durable = True
+        except ShardLost as lost:
+            again = [*await self._without(lost, over.decided), *again]
+        except AgentFlowError as error:
+            self._forget(over, error)
+        for arrival in again:
+            await self._decide(arrival, batch)
+        return is_durable
+
+    def _forget(self, over: Batch, error: AgentFlowError) -> None:
+        _log.warning("commit.failed", executions=len(over.moved), reason=error.message)
+        for draft in over.moved:
+            # The commit may have happened all the same: forget, and look again in the database.
+            self._open.pop(draft.state.execution, None)
+            self._timers.arm_soon(draft.state.execution)
+        for arrival in over.decided:
+            arrival.refused(error)
+
+    async def _without(self, lost: ShardLost, decided: list[Arrival]) -> list[Arrival]:
+        """Some of the batch is another owner's by now, and nothing of it was written: the rest is decided again."""
         await self._lost(lost.shards)
         rest = []
         for arrival in decided:
@@ -130,64 +149,72 @@ class CommitLoop:
                 arrival.refused(lost)
             else:
                 rest.append(arrival)
-        if rest:
-            await self.commit(rest)
+        return rest
 
-    async def _decide(self, arrival: Arrival, drafts: dict[ExecutionId, _Draft]) -> bool:
-        """Adds to the execution's draft. False when the message could not be decided; its sender has been told."""
+    async def _tell(self, over: Batch) -> None:
+        for draft in over.moved:
+            await self._perform(draft, is_ours=self._is_held(draft.state.execution, over.epochs))
+        for arrival in over.decided:
+            draft = over.drafts[arrival.execution]
+            if draft.events or (self._epochs.get(draft.shard) == draft.epoch and self._is_current()):
+                arrival.settled(draft.state)
+            else:  # nothing was written that could have been refused: another owner may know better
+                arrival.refused(ShardLost([draft.shard]))
+
+    async def _decide(self, arrival: Arrival, batch: Batch) -> None:
+        """Adds to the execution's draft; where the message cannot be decided, its sender is told."""
         try:
-            draft = drafts.get(arrival.execution)
+            draft = batch.drafts.get(arrival.execution)
             if draft is None:
-                state = await self._load(arrival)
-                draft = drafts[arrival.execution] = _Draft(state, state)
+                draft = batch.drafts[arrival.execution] = await self._load(arrival)
             _ensure_of_tenant(arrival, draft.state)
             _ensure_unchanged(arrival, draft.state)
             decision = await self._decision(arrival, draft.state)
         except (ShardLost, VersionConflict) as refusal:
             arrival.refused(refusal)  # of a lost shard, whoever owns it now hears by other ways
-            return False
+            return
         except AgentFlowError as error:
             _log.error("message.undecided", execution=arrival.execution, code=error.code, reason=error.message)
             arrival.refused(error)
-            return False
+            return
         except Exception as error:  # noqa: BLE001
             # A fault in a program or in our rules must not stop the executions beside it.
             _log.exception("message.undecided", execution=arrival.execution)
             arrival.refused(Bug(f"Deciding about {arrival.execution} failed: {type(error).__name__}: {error}."))
-            return False
+            return
         draft.state = decision.state
         draft.events += decision.events
         draft.commands += decision.commands
         if arrival.audit is not None and decision.events:  # what changed nothing is put on record by who asked
             draft.audits.append(arrival.audit)
-        return True
+        batch.decided.append(arrival)
 
     async def _decision(self, arrival: Arrival, state: ExecutionState) -> Decision:
         program = await self._program(arrival, state)
         tenant = arrival.message.tenant if isinstance(arrival.message, Beginning) else state.tenant
         return await decision_for(state, arrival.message, program, self._claims, Shelf(tenant, arrival.execution))
 
-    async def _load(self, arrival: Arrival) -> ExecutionState:
+    async def _load(self, arrival: Arrival) -> Draft:
         shard = shard_of(arrival.execution, self._shards)
-        if shard not in self._epochs:
+        epoch = self._epochs.get(shard)
+        if epoch is None:
             raise ShardLost([shard])
         state = self._open.get(arrival.execution)
         if state is None and isinstance(arrival.message, Beginning) and not arrival.again:
-            return ExecutionState()  # its id was made for this start: nothing can be stored under it
+            state = ExecutionState()  # its id was made for this start: nothing can be stored under it
         if state is None:
-            epoch = self._epochs[shard]
             state = await self._store.load(arrival.execution)
             if self._epochs.get(shard) != epoch:
                 raise ShardLost([shard])  # what was read may be old already
             if state is None and isinstance(arrival.message, Beginning):
-                return ExecutionState()
-            if state is None:
+                state = ExecutionState()
+            elif state is None:
                 raise UnknownExecution(arrival.execution)
-            if not state.ended:
+            elif not state.ended:
                 self.adopt(state)
             else:
                 self._performer.ended(state)  # whoever committed that may not have come to tell it
-        return state
+        return Draft(shard, epoch, state, state)
 
     async def _program(self, arrival: Arrival, state: ExecutionState) -> Program:
         if isinstance(arrival.message, Beginning):
@@ -196,12 +223,12 @@ class CommitLoop:
             raise UnknownExecution(arrival.execution)
         return await self._program_of(state.tenant, state.workflow)
 
-    def _new_events(self, draft: _Draft) -> NewEvents:
+    def _new_events(self, draft: Draft) -> NewEvents:
         state = draft.state
         return NewEvents(
             execution=state.execution,
             tenant=state.tenant,
-            shard=shard_of(state.execution, self._shards),
+            shard=draft.shard,
             after_version=draft.before.version,
             events=tuple(draft.events),
             state=state,
@@ -213,14 +240,18 @@ class CommitLoop:
         shard = shard_of(execution, self._shards)
         return shard in epochs and self._epochs.get(shard) == epochs[shard]
 
-    async def _committed(self, draft: _Draft, *, is_ours: bool) -> None:
-        """Durable, so it is sent and told in any case; but remembered only while nobody else can move it on."""
+    def _remember(self, draft: Draft, epochs: Mapping[int, int]) -> None:
+        """What is durable, but only while nobody else can move it on."""
         state = draft.state
-        if is_ours:
+        if self._is_held(state.execution, epochs):
             self._open.pop(state.execution, None)  # whoever moved last is forgotten last (see `idle`)
             if not state.ended:
                 self._open[state.execution] = state
             self._timers.arm(state.execution, next_wakeup(state))
+
+    async def _perform(self, draft: Draft, *, is_ours: bool) -> None:
+        """Durable, so it is sent and told in any case."""
+        state = draft.state
         await self._performer.settled(draft.before, state, draft.events)
         for command in draft.commands:
             await self._performer.perform(state, command)

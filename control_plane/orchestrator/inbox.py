@@ -48,7 +48,7 @@ class Inbox:
     def __init__(self) -> None:
         self._arrivals: deque[Arrival] = deque()
         self._starts: FairQueue[Arrival] = FairQueue()
-        self._filled = asyncio.Event()
+        self._stirred = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._arrivals) + len(self._starts)
@@ -56,7 +56,7 @@ class Inbox:
     def put(self, arrival: Arrival) -> None:
         """Always takes it: the sources bound themselves (consumer credit, one timer an execution)."""
         self._arrivals.append(arrival)
-        self._filled.set()
+        self._stirred.set()
 
     def admit(self, tenant: TenantId, arrival: Arrival, *, priority: int = 0) -> None:
         """The door for new work: refuses instead of growing without bound, and leaves room for other tenants."""
@@ -65,15 +65,19 @@ class Inbox:
         if self._starts.waiting(tenant) >= limits.COMMIT_QUEUE_TENANT_MAX:
             raise Overloaded(self._starts.waiting(tenant))
         self._starts.put(tenant, arrival, priority=priority)
-        self._filled.set()
+        self._stirred.set()
 
-    async def take(self) -> list[Arrival]:
-        """A batch of both lines: neither can keep the other waiting for longer than one commit."""
-        while not len(self):
-            self._filled.clear()
-            await self._filled.wait()
-        starts = min(
-            len(self._starts), max(limits.COMMIT_BATCH_MAX // 2, limits.COMMIT_BATCH_MAX - len(self._arrivals))
-        )
-        others = min(len(self._arrivals), limits.COMMIT_BATCH_MAX - starts)
+    def take(self, most: int = limits.COMMIT_BATCH_MAX) -> list[Arrival]:
+        """What is there, of both lines: neither can keep the other waiting for longer than one commit."""
+        starts = min(len(self._starts), max(most // 2, most - len(self._arrivals)))
+        others = min(len(self._arrivals), most - starts)
         return [self._arrivals.popleft() for _ in range(others)] + [self._starts.take() for _ in range(starts)]
+
+    def stir(self) -> None:
+        """Something else has happened that whoever waits here should look at."""
+        self._stirred.set()
+
+    async def stirred(self) -> None:
+        """Until something has arrived, or happened, since the last time."""
+        await self._stirred.wait()
+        self._stirred.clear()

@@ -412,9 +412,9 @@ class Orchestrator:
             del self._open[execution]
 
     def _wake(self, execution: ExecutionId) -> None:
-        def settled(_: ExecutionState) -> None:
-            state = self._open.get(execution)
-            if state is not None:
+        def settled(state: ExecutionState) -> None:
+            # Also of one that was forgotten meanwhile because it only waits: nothing else would wake it.
+            if not state.ended and self._routing.is_ours(execution):
                 self._timers.arm(execution, next_wakeup(state))
 
         def refused(error: AgentFlowError) -> None:

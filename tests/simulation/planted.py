@@ -39,6 +39,7 @@ BUGS = [
         "if not rows.epochs.items() <= _leases(connection, rows.known).items():",
         "if False:",
         400,
+        first=560,
     ),
     Planted(
         "a late attempt's result is taken",
@@ -119,20 +120,41 @@ BUGS = [
     ),
     Planted(
         "what may not have been committed is remembered",
-        f"{CONTROL}.commit_loop:CommitLoop.commit",
+        f"{CONTROL}.commit_loop:CommitLoop._forget",
         "self._open.pop(draft.state.execution, None)",
         "self._open[draft.state.execution] = draft.state",
         400,
     ),
     Planted(
+        "what is being written is decided upon as if it were not",
+        f"{CONTROL}.commit_loop:CommitLoop._fill",
+        "if written is not None and arrival.execution in written.drafts:",
+        "if False:",
+        400,
+    ),
+    Planted(
+        "a commit that failed counts as done",
+        f"{CONTROL}.commit_loop:CommitLoop._is_durable",
+        "over.result()",
+        "pass",
+        400,
+    ),
+    Planted(
+        "who is forgotten while its timer fires is never woken again",
+        f"{CONTROL}.orchestrator:Orchestrator._wake",
+        "if not state.ended and self._routing.is_ours(execution):",
+        "if execution in self._open:",
+        100,
+        first=1_940,
+    ),
+    Planted(
         "steps are sent before they are committed",
-        f"{CONTROL}.commit_loop:CommitLoop.commit",
-        "    try:\n        if moved:\n",
-        "    try:\n"
-        "        for draft in moved:\n"
-        "            for command in draft.commands:\n"
-        "                await self._performer.perform(draft.state, command)\n"
-        "        if moved:\n",
+        f"{CONTROL}.commit_loop:CommitLoop._append",
+        "batch.epochs = dict(self._epochs)\n",
+        "batch.epochs = dict(self._epochs)\n"
+        "    for draft in batch.moved:\n"
+        "        for command in draft.commands:\n"
+        "            await self._performer.perform(draft.state, command)\n",
         400,
     ),
     Planted(
@@ -167,8 +189,8 @@ BUGS = [
     ),
     Planted(
         "what was committed for a shard that has gone is remembered",
-        f"{CONTROL}.commit_loop:CommitLoop._committed",
-        "if is_ours:",
+        f"{CONTROL}.commit_loop:CommitLoop._remember",
+        "if self._is_held(state.execution, epochs):",
         "if True:",
         2_000,
         ways=("leave", "kill"),
@@ -176,8 +198,8 @@ BUGS = [
     ),
     Planted(
         "an owner whose lease has run out settles what it need not write",
-        f"{CONTROL}.commit_loop:CommitLoop.commit",
-        "if draft.events or self._is_current():",
+        f"{CONTROL}.commit_loop:CommitLoop._tell",
+        "if draft.events or (self._epochs.get(draft.shard) == draft.epoch and self._is_current()):",
         "if True:",
         2_000,
         ways=("stop",),

@@ -22,7 +22,7 @@ async def test_the_loop_takes_everything_that_has_arrived_at_once():
     for _ in range(5):
         inbox.put(arrival())
 
-    assert len(await inbox.take()) == 5
+    assert len(inbox.take()) == 5
     assert len(inbox) == 0
 
 
@@ -31,19 +31,20 @@ async def test_a_batch_is_bounded_and_the_rest_waits_for_the_next():
     for _ in range(limits.COMMIT_BATCH_MAX + 3):
         inbox.put(arrival())
 
-    assert len(await inbox.take()) == limits.COMMIT_BATCH_MAX
-    assert len(await inbox.take()) == 3
+    assert len(inbox.take()) == limits.COMMIT_BATCH_MAX
+    assert len(inbox.take()) == 3
 
 
-async def test_taking_from_an_empty_inbox_waits_for_the_next_arrival():
+async def test_whoever_waits_at_an_empty_inbox_hears_of_the_next_arrival():
     inbox = Inbox()
-    taking = asyncio.create_task(inbox.take())
+    waiting = asyncio.create_task(inbox.stirred())
     await asyncio.sleep(0)
-    assert not taking.done()
+    assert not waiting.done()
 
     inbox.put(arrival())
 
-    assert len(await taking) == 1
+    await waiting
+    assert len(inbox.take()) == 1
 
 
 async def test_a_tenant_that_floods_the_door_is_refused_while_others_still_come_in():
@@ -75,7 +76,7 @@ async def test_starts_and_results_share_a_batch_so_that_neither_waits_for_the_ot
         inbox.admit(LOUD, start)
         inbox.put(result)
 
-    batch = {id(one) for one in await inbox.take()}
+    batch = {id(one) for one in inbox.take()}
 
     assert len(batch) == limits.COMMIT_BATCH_MAX
     assert len(batch & {id(one) for one in starts}) == limits.COMMIT_BATCH_MAX // 2
@@ -89,7 +90,7 @@ async def test_a_quiet_tenants_start_is_in_the_next_batch_whatever_a_loud_one_ha
     quiet = arrival()
     inbox.admit(QUIET, quiet)
 
-    assert any(one is quiet for one in await inbox.take())
+    assert any(one is quiet for one in inbox.take())
 
 
 async def test_a_watcher_is_told_of_the_first_state_it_wants():
