@@ -264,7 +264,8 @@ class Mailbox:
             worker=self._worker,
         )
         subject = subjects.workflow_in(request.workflow, request.shard, self._pool)
-        await self._reporter.send(subject, message, held.dedup_id, spool_first=self._spool_first)
+        owner = None if request.owner is None else subjects.of_pool(subjects.direct_results(request.owner), self._pool)
+        await self._reporter.send(subject, message, held.dedup_id, owner=owner, spool_first=self._spool_first)
 
     async def _ending(self, held: _Held) -> Ending:
         request = held.request

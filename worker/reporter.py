@@ -13,6 +13,7 @@ from agentflow.clock import Clock
 from agentflow.contracts.message import Message, decode, encode
 from agentflow.errors import AgentFlowError, Rejected
 from agentflow.ports import BusUnavailable, MessageBus
+from worker.handover import HandOver
 from worker.spool import Spool, SpooledResult, SpoolFull
 
 log = structlog.get_logger(__name__)
@@ -26,9 +27,10 @@ _KEPT_MAX = 256  # of those, with the result itself: one may have up to a quarte
 
 
 class _Underway:
-    __slots__ = ("is_spooled", "message", "since_s", "subject")
+    __slots__ = ("is_spooled", "message", "owner", "since_s", "subject")
 
-    def __init__(self, subject: str, message: Message, since_s: float) -> None:
+    def __init__(self, subject: str, message: Message, since_s: float, owner: str | None = None) -> None:
+        self.owner = owner
         self.subject = subject
         self.message = message
         self.since_s = since_s
@@ -40,6 +42,7 @@ class Reporter:
         self._bus = bus
         self._clock = clock
         self._spool = spool
+        self._hand_over = HandOver(bus)
         self._underway: dict[str, _Underway] = {}  # oldest first
         self._sent: dict[str, None] = {}  # what the stream has, the newest of it
         self._kept: dict[str, _Underway] = {}  # the newest of those, to be sent again
@@ -85,9 +88,11 @@ class Reporter:
         await self.send(kept.subject, kept.message, dedup_id)
         return True
 
-    async def send(self, subject: str, message: Message, dedup_id: str, *, spool_first: bool = False) -> None:
-        """Returns once the stream has it. Cancelled, it has still been spooled if `close` came before."""
-        underway = self._underway[dedup_id] = _Underway(subject, message, self._clock.monotonic_s())
+    async def send(
+        self, subject: str, message: Message, dedup_id: str, *, owner: str | None = None, spool_first: bool = False
+    ) -> None:
+        """Returns once it is committed, or the stream has it. Cancelled, it is still spooled if `close` came before."""
+        underway = self._underway[dedup_id] = _Underway(subject, message, self._clock.monotonic_s(), owner)
         if spool_first:
             self._first.append(dedup_id)
             await self._spool_first(underway)
@@ -97,6 +102,7 @@ class Reporter:
         """Nothing that is finished may be forgotten: what the stream has not confirmed goes to disk."""
         unsent = [dedup_id for dedup_id, underway in self._underway.items() if not underway.is_spooled]
         await self._spool_now(unsent)
+        self._hand_over.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -106,6 +112,19 @@ class Reporter:
             self._spool.close()
 
     async def _deliver(self, dedup_id: str, underway: _Underway) -> None:
+        if underway.owner is None or not await self._hand_over.is_committed(underway.owner, underway.message):
+            await self._publish(dedup_id, underway)
+        del self._underway[dedup_id]
+        self._sent[dedup_id] = None
+        if len(self._sent) > _REMEMBERED_MAX:
+            del self._sent[next(iter(self._sent))]
+        self._kept[dedup_id] = underway
+        if len(self._kept) > _KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+        if underway.is_spooled and self._spool is not None:
+            self._spool.done(dedup_id)
+
+    async def _publish(self, dedup_id: str, underway: _Underway) -> None:
         pause_s = _PAUSE_S_FIRST
         while True:
             try:
@@ -117,18 +136,9 @@ class Reporter:
             except Rejected:
                 # No bus will ever take it. The control plane's timeout ends the step; this says why.
                 log.exception("result.unpublishable", result=dedup_id)
-                break
+                return
             else:
-                break
-        del self._underway[dedup_id]
-        self._sent[dedup_id] = None
-        if len(self._sent) > _REMEMBERED_MAX:
-            del self._sent[next(iter(self._sent))]
-        self._kept[dedup_id] = underway
-        if len(self._kept) > _KEPT_MAX:
-            del self._kept[next(iter(self._kept))]
-        if underway.is_spooled and self._spool is not None:
-            self._spool.done(dedup_id)
+                return
 
     async def _watch(self) -> None:
         """Instead of a timer for each publish, which would cost every step for what happens to few."""

@@ -27,6 +27,7 @@ _SAID = (
     subjects.HEARTBEATS,
     subjects.AGENT_STATES,
     subjects.step_claims("*"),
+    subjects.direct_results("*"),
 )
 _HEARD = (subjects.WORKER_CONTROL, subjects.TOOL_TESTS)
 _USER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)

@@ -83,6 +83,11 @@ def workflow_out(workflow: str, shard: int) -> str:
     return f"workflows.{_workflow_token(workflow)}.out.{shard}"
 
 
+def direct_results(replica: str) -> str:
+    """Where a control plane takes results itself, and answers once they are committed; not stored. Of a pool."""
+    return f"control.results.{replica}"
+
+
 def step_claims(shard: int | str) -> str:
     """Asked by workers before a call that must not be made twice; answered by the shard's owner. Of a pool."""
     return f"control.claims.{shard}"

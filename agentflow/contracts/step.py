@@ -50,6 +50,8 @@ class StepRequest(msgspec.Struct, frozen=True):
     tool_digest: str | None = None
     # An earlier attempt had claimed the tool's one call, and what became of it is not known.
     in_doubt: bool = False
+    # The control plane that asks. It takes the result itself while it is there; otherwise the stream does.
+    owner: str | None = None
     v: Literal[1] = 1
 
 

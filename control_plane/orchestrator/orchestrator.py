@@ -148,6 +148,7 @@ class Orchestrator:
         self._environment = dict(environment)
         self._open: dict[ExecutionId, ExecutionState] = {}
         self._inbox = Inbox()
+        self._results = Results(self._inbox, self._stamp)
         self._watchers = Watchers()
         self._timers = Timers(clock, self._wake)
         self._inboxes: dict[int, list[Subscription]] = {}
@@ -156,7 +157,15 @@ class Orchestrator:
         self._bounds = bounds
         self._admission = self._admitting()
         self._feed = Feed(bus=bus, clock=clock, ids=ids, shards=shards)
-        outbound = Outbound(bus=bus, clock=clock, ids=ids, shards=shards, pools=pools, unsendable=self._fail_step)
+        outbound = Outbound(
+            bus=bus,
+            clock=clock,
+            ids=ids,
+            shards=shards,
+            pools=pools,
+            replica=ownership.replica,
+            unsendable=self._fail_step,
+        )
         self._windows = Windows(bounds.window)
         self._sweeper = self._sweeping(outbound, resend_after_s)
         self._performer = Performer(
@@ -220,6 +229,8 @@ class Orchestrator:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Take our share of the shards and what was left open in them, then work until the block ends."""
+        mine = subjects.direct_results(self._ownership.replica)
+        direct = await self._bus.answer_pools(mine, self._results.hand_over)
         listening = await self._ownership.begin(gained=self._take_up, lost=self._let_go)
         try:
             async with asyncio.TaskGroup() as loops:
@@ -239,6 +250,7 @@ class Orchestrator:
                         task.cancel()
         finally:
             await self._feed.send()
+            await direct.stop()
             await listening.stop()
             await self._ownership.leave()
 
@@ -373,11 +385,10 @@ class Orchestrator:
 
     async def _take_up(self, shards: Collection[int]) -> None:
         """Shards became ours: hear what is sent there, and go on with what is open in them."""
-        results = Results(self._inbox, self._stamp)
         claiming = Claiming(committed=self._routing.committed, stamp=self._stamp)
         for shard in shards:
             heard = self._inboxes[shard] = []
-            heard.append(await self._bus.subscribe(subjects.shard_inbox(shard), results.receive))
+            heard.append(await self._bus.subscribe(subjects.shard_inbox(shard), self._results.receive))
             heard.append(await self._bus.answer(relay.subject(shard), self._routing.answer))
             heard.append(await self._bus.answer_pools(subjects.step_claims(shard), claiming.answer))
         await self._recover(shards)

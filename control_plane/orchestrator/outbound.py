@@ -32,13 +32,22 @@ Unsendable = Callable[[ExecutionId, DispatchStep, StepFault], None]
 
 class Outbound:
     def __init__(
-        self, *, bus: MessageBus, clock: Clock, ids: UlidSource, shards: int, pools: Pools, unsendable: Unsendable
+        self,
+        *,
+        bus: MessageBus,
+        clock: Clock,
+        ids: UlidSource,
+        shards: int,
+        pools: Pools,
+        replica: str,
+        unsendable: Unsendable,
     ) -> None:
         self._bus = bus
         self._pools = pools
         self._clock = clock
         self._ids = ids
         self._shards = shards
+        self._replica = replica
         self._unsendable = unsendable
 
     async def send_step(self, state: ExecutionState, command: DispatchStep) -> bool:
@@ -59,6 +68,7 @@ class Outbound:
             claims=tuple(claims),
             tool_digest=workflow.tools.get(command.tool or ""),
             in_doubt=command.in_doubt,
+            owner=self._replica,
         )
         dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
         try:

@@ -49,7 +49,7 @@ class Ownership:
         self._leases = leases
         self._bus = bus
         self._clock = clock
-        self._replica = replica
+        self.replica = replica
         self._shards = shards
         self._lease_s = lease_s
         self._alone = alone  # nobody else can be at this database: what is held is held by somebody who has died
@@ -90,7 +90,7 @@ class Ownership:
         await self._say("+")
         try:
             await self._renew()
-            share = fair_share(self._shards, self._replica, self._alive())
+            share = fair_share(self._shards, self.replica, self._alive())
             if len(self.epochs) > share:
                 await self._give_back(sorted(self.epochs)[share:])
             elif len(self.epochs) < share:
@@ -120,26 +120,26 @@ class Ownership:
         held = list(self.epochs)
         await self.forget(held, why="leaving")
         with suppress(Unavailable):
-            await self._leases.release(self._replica, held)
+            await self._leases.release(self.replica, held)
         await self._say("-")
 
     async def _renew(self) -> None:
         if self.epochs:
             asked_s = self._clock.monotonic_s()
-            ours = await self._leases.renew(self._replica, lease_s=self._lease_s)
+            ours = await self._leases.renew(self.replica, lease_s=self._lease_s)
             self._renewed_s = asked_s
             taken = [shard for shard, epoch in self.epochs.items() if ours.get(shard) != epoch]
             await self.forget(taken, why="taken over")
             unserved = [shard for shard in ours if shard not in self.epochs]
             if unserved:
                 # Taken or given back without an answer: renewed for ever, they would be nobody's.
-                await self._leases.release(self._replica, unserved)
+                await self._leases.release(self.replica, unserved)
                 await self._say("=")
 
     async def _take(self, shards: Collection[int], *, steal: bool = False) -> None:
         asked_s = self._clock.monotonic_s()
         taken: Mapping[int, int] = await self._leases.acquire(
-            list(shards), self._replica, lease_s=self._lease_s, steal=steal
+            list(shards), self.replica, lease_s=self._lease_s, steal=steal
         )
         new = [shard for shard in taken if shard not in self.epochs]
         if new:
@@ -157,7 +157,7 @@ class Ownership:
     async def _give_back(self, shards: list[int]) -> None:
         """First stop, then let go: whoever takes them up next never meets us there."""
         await self.forget(shards, why="shared")
-        await self._leases.release(self._replica, shards)
+        await self._leases.release(self.replica, shards)
         await self._say("=")
 
     def _alive(self) -> Collection[str]:
@@ -167,7 +167,7 @@ class Ownership:
 
     def _heard(self, payload: bytes) -> None:
         word, replica = payload[:1], payload[1:].decode(errors="replace")
-        if replica == self._replica:
+        if replica == self.replica:
             return
         known = replica in self._heard_s
         if word == b"-":
@@ -179,4 +179,4 @@ class Ownership:
 
     async def _say(self, word: str) -> None:
         with suppress(Unavailable):  # then they hear us later, and share a little later
-            await self._bus.broadcast(MEMBERS, f"{word}{self._replica}".encode())
+            await self._bus.broadcast(MEMBERS, f"{word}{self.replica}".encode())

@@ -29,8 +29,22 @@ BUGS = [
     Planted(
         "a result is acked before it is committed",
         f"{CONTROL}.results:Results.receive",
-        "self._inbox.put(",
-        "delivery.ack(); self._inbox.put(",
+        "self._take(",
+        "delivery.ack(); self._take(",
+        400,
+    ),
+    Planted(
+        "a result that is handed over is confirmed before it is committed",
+        f"{CONTROL}.results:Results.hand_over",
+        "await handed.not_taken",
+        "[]",
+        400,
+    ),
+    Planted(
+        "a result that its owner does not take is not published either",
+        "worker.reporter:Reporter._deliver",
+        "if underway.owner is None or not await",
+        "if underway.owner is None or await",
         400,
     ),
     Planted(
