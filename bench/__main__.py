@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import comparison, report, subjects
+from bench.peers.run import PEERS
 
 SUBJECTS = sorted(module.name for module in pkgutil.iter_modules(subjects.__path__))
 
@@ -20,11 +21,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, epilog=_listed())
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subjects", nargs="*", choices=[*SUBJECTS, []], metavar="SUBJECT")
-    chosen = parser.parse_args().subjects or SUBJECTS
+    parser.add_argument(
+        "--peer", action="append", default=[], choices=[peer.name for peer in PEERS], help="only this one; repeatable"
+    )
+    asked = parser.parse_args()
+    chosen = asked.subjects or SUBJECTS
     console = Console()
     measured: dict[str, report.Results] = {}
     for name in chosen:
-        measured[name] = import_module(f"bench.subjects.{name}").run(console)
+        options = {"only": asked.peer} if name == "peers" else {}
+        measured[name] = import_module(f"bench.subjects.{name}").run(console, **options)
         console.print(report.table(name, measured[name]))
     if {"platform", "peers"} <= measured.keys():
         for place in ("postgresql", "sqlite"):

@@ -10,7 +10,8 @@ import msgspec
 
 from agentflow import limits
 from agentflow.contracts.message import Message, encode
-from agentflow.ports import BusUnavailable, MessageBus
+from agentflow.errors import AgentFlowError
+from agentflow.ports import MessageBus
 
 _Handed = tuple[bytes, asyncio.Future[bool]]
 
@@ -47,7 +48,7 @@ class HandOver:
         try:
             answer = await self._bus.request(owner, question, within_s=limits.DIRECT_RESULT_S)
             refused = set(msgspec.json.decode(answer, type=list[int]))
-        except (BusUnavailable, msgspec.DecodeError):
+        except (AgentFlowError, msgspec.DecodeError):
             pass
         finally:
             for place, (_, committed) in enumerate(part):

@@ -1,7 +1,8 @@
 """The one door to NATS: `ports.MessageBus` on JetStream.
 
-Composition roots open it with `jetstream(...)`; `confirmations`, `pull` and `stored` do the work on the line that
-`nats_connection` gives them. Holds no message longer than NATS asks for: the database is the truth, this is transport.
+Composition roots open it with `jetstream(...)`; `confirmations`, `requests`, `pull` and `stored` do the work on the
+line that `nats_connection` gives them. Holds no message longer than NATS asks for: the database is the truth, this is
+transport.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from agentflow.bus.confirmations import Confirmations
 from agentflow.bus.nats_connection import ANSWER_WITHIN_S, Connection, cancellable
 from agentflow.bus.permissions import inbox_prefix
 from agentflow.bus.pull import ContinuousPull
+from agentflow.bus.requests import Requests
 from agentflow.bus.stored import stored_messages
 from agentflow.bus.subjects import STREAMS, StreamSpec
 from agentflow.contracts.message import Message, encode
@@ -82,6 +84,7 @@ class JetStreamBus:
         self._api = JetStreamManager(connection, timeout=ANSWER_WITHIN_S)
         self._torn = asyncio.Event()
         self._confirmations = Confirmations(connection, within_s=confirm_within_s, on_no_stream=self._torn.set)
+        self._requests = Requests(connection)
         self._pulls: set[ContinuousPull] = set()
         self._mender: asyncio.Task[None] | None = None
         self._trouble: Exception | None = None
@@ -89,10 +92,7 @@ class JetStreamBus:
     async def publish(self, subject: str, message: Message, *, dedup_id: str, confirm: bool) -> None:
         payload = encode(message)
         headers = wire.message_headers(message, dedup_id)
-        size = len(payload) + len(headers)
-        size_max = min(limits.BUS_MESSAGE_BYTES_MAX, self._connection.max_payload)
-        if size > size_max:
-            raise wire.MessageTooLarge(size, size_max)
+        self._require_fitting(len(payload) + len(headers))
         await self._connection.wait_writable()
         if confirm:
             await self._confirmations.publish(subject, payload, headers=headers)
@@ -183,14 +183,8 @@ class JetStreamBus:
             raise BusUnavailable(str(error)) from None
 
     async def request(self, subject: str, payload: bytes, *, within_s: float) -> bytes:
-        if not self._connection.is_connected:
-            raise BusUnavailable("the connection is down")
-        try:
-            return (await cancellable(self._connection.request(subject, payload, timeout=within_s))).data
-        except nats.errors.NoRespondersError:
-            raise BusUnavailable(f"nobody answers {subject}") from None
-        except (nats.errors.Error, TimeoutError):
-            raise BusUnavailable(f"no answer on {subject} within {within_s:g} s") from None
+        self._require_fitting(len(payload))
+        return await self._requests.ask(subject, payload, within_s=within_s)
 
     async def answer(
         self, subject: str, handler: Callable[[bytes], Awaitable[bytes]], *, group: str = ""
@@ -233,6 +227,7 @@ class JetStreamBus:
     async def open(self) -> None:
         await self._until_done(self._ensure_streams)
         await self._confirmations.open()
+        await self._requests.open()
         self._mender = asyncio.create_task(self._mend(), name="bus mender")
 
     async def close(self) -> None:
@@ -243,6 +238,7 @@ class JetStreamBus:
         for pull in list(self._pulls):
             await pull.stop()
         self._confirmations.close()
+        self._requests.close()
         await self._connection.wait_round_trip()
 
     def why_not_open(self, error: Exception, url: str, within_s: float) -> StreamRefused | BusUnavailable:
@@ -254,6 +250,7 @@ class JetStreamBus:
 
     def on_disconnected(self) -> None:
         self._connection.forget_unsent()
+        self._requests.refuse_all("the connection was cut")
         for pull in self._pulls:
             pull.cut()
 
@@ -261,6 +258,12 @@ class JetStreamBus:
         self._torn.set()
         for pull in self._pulls:
             pull.lose()
+
+    def _require_fitting(self, size_bytes: int) -> None:
+        """NATS ends the connection of whoever sends more."""
+        max_bytes = min(limits.BUS_MESSAGE_BYTES_MAX, self._connection.max_payload)
+        if size_bytes > max_bytes:
+            raise wire.MessageTooLarge(size_bytes, max_bytes)
 
     def _send(self, command: bytes) -> None:
         if not self._connection.is_connected:

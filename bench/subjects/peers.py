@@ -1,6 +1,7 @@
 """Other engines on the same workloads, each in an environment of its own."""
 
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 from rich.console import Console
@@ -12,9 +13,10 @@ from bench.report import Results
 HOME = Path(__file__).parent.parent / "results" / "peers"  # their environments: half a gigabyte, made once
 
 
-def run(console: Console) -> Results:
+def run(console: Console, only: Collection[str] = ()) -> Results:
+    """Those that are named, or all."""
     results: Results = {}
-    for peer in PEERS:
+    for peer in (peer for peer in PEERS if not only or peer.name in only):
         console.print(f"measuring {peer.name} ...", style="dim")
         family = DISPATCHED if peer.dispatched else "in the workflow's process"
         place = results.setdefault(f"{peer.name} ({family})", {})

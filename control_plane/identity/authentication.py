@@ -28,6 +28,7 @@ class Authenticator:
         self._rules = rules
         self._clock = clock
         self._remembered: dict[bytes, tuple[float, Principal]] = {}
+        self._proving: dict[tuple[int, bytes], asyncio.Task[Principal]] = {}  # by generation
         self._generation = 0
         self.change = asyncio.Event()  # set once, at the next `forget`
 
@@ -44,14 +45,22 @@ class Authenticator:
             raise NoCredential
         if (known := self.recall(presented)) is not None:
             return known
-        generation = self._generation
+        # Fifty requests at once with a credential that is due again are one question to the database, not fifty.
+        asked = self._generation, _digest(presented)
+        proving = self._proving.get(asked)
+        if proving is None:
+            proving = self._proving[asked] = asyncio.create_task(self._proved(presented, *asked))
+            proving.add_done_callback(lambda ended: (self._proving.pop(asked), ended.cancelled() or ended.exception()))
+        return await asyncio.shield(proving)  # whoever asked first may leave; the others still wait for it
+
+    async def _proved(self, presented: str, generation: int, digest: bytes) -> Principal:
         try:
             principal = await (self._by_key(presented) if api_keys.looks_like_key(presented) else self._by(presented))
         except BadCredential as error:
             _log.info("credential.refused", reason=error.reason)
             raise
         if generation == self._generation:  # nothing was revoked while we looked
-            self._remember(_digest(presented), principal)
+            self._remember(digest, principal)
         return principal
 
     def forget(self) -> None:

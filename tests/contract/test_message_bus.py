@@ -360,6 +360,26 @@ class MessageBusContract:
         with pytest.raises(BusUnavailable, match="within"):
             await bus.request("questions.failing", b"", within_s=0.05)
 
+    async def test_each_request_has_a_deadline_of_its_own(self, bus: MessageBus) -> None:
+        async def never(_: bytes) -> bytes:
+            return await asyncio.Future()
+
+        await bus.answer("questions.silent", never)
+        patient = asyncio.create_task(bus.request("questions.silent", b"", within_s=0.4))
+        await asyncio.sleep(0)
+
+        with pytest.raises(BusUnavailable, match=r"within 0\.05 s"):
+            await bus.request("questions.silent", b"", within_s=0.05)
+        assert not patient.done()
+        with pytest.raises(BusUnavailable, match=r"within 0\.4 s"):
+            await patient
+
+    async def test_a_request_above_the_limit_is_rejected_and_the_line_stays_up(self, bus: MessageBus) -> None:
+        with pytest.raises(MessageTooLarge):
+            await bus.request("questions.any", b"x" * (limits.BUS_MESSAGE_BYTES_MAX + 1), within_s=1)
+
+        assert bus.connected
+
     async def test_a_slow_answer_does_not_hold_up_the_next_one(self, bus: MessageBus) -> None:
         release = asyncio.Event()
 

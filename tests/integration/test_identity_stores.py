@@ -82,6 +82,48 @@ async def test_a_bootstrap_file_is_for_its_owner_alone_and_a_lost_one_is_replace
     assert told(capsys.readouterr().err) == []
 
 
+class Counted:
+    """A store of credentials that says how often it was asked, and waits until it may answer."""
+
+    def __init__(self, people: SqlPeople) -> None:
+        self.asked = 0
+        self.may_answer = asyncio.Event()
+        self.person = people.person
+        self._people = people
+
+    async def key(self, id: str):
+        self.asked += 1
+        await self.may_answer.wait()
+        return await self._people.key(id)
+
+
+async def test_many_requests_at_once_prove_their_credential_once_and_again_after_a_change(db, tmp_path: Path):
+    clock, file = ControlledClock(), tmp_path / "admin.key"
+    people = SqlPeople(db, clock)
+    await bootstrap(people, clock, file)
+    store = Counted(people)
+    keyring = SigningKeys(SqlSigningKeys(db), RING, clock, rotate_s=DAY_S)
+    authenticator = Authenticator(store, keyring, RULES, clock)
+
+    async def authenticated():
+        return await authenticator.authenticate(file.read_text().strip())
+
+    first, *others = [asyncio.create_task(authenticated()) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    assert store.asked == 1
+    first.cancel()  # whoever asked first has gone
+    authenticator.forget()  # and somebody's rights have changed
+    late = asyncio.create_task(authenticated())
+    await asyncio.sleep(0.01)
+    assert store.asked == 2, "what was asked before the change says nothing about after it"
+
+    store.may_answer.set()
+
+    assert {principal.roles for principal in await asyncio.gather(*others, late)} == {("admin",)}
+    await authenticated()
+    assert store.asked == 2
+
+
 async def test_signing_keys_rotate_verify_until_their_tokens_are_over_and_stay_sealed(db):
     clock = ControlledClock()
     keys = SigningKeys(SqlSigningKeys(db), RING, clock, rotate_s=30 * DAY_S)

@@ -78,7 +78,7 @@ async def test_shards_that_could_not_be_taken_up_are_tried_again_and_not_held_un
         ownership = here.orchestrator._ownership
         here.bus.refusing = 1
         await ownership.forget(list(ownership.epochs), why="a test")
-        await ownership._leases.release(ownership._replica)
+        await ownership._leases.release(ownership.replica)
 
         await eventually(lambda: here.bus.refusing == 0 and len(here.epochs) == 16, within_s=10)
         await here.asked(execution, lambda stamp: messages.Signal(stamp, "s1", "go", 1))
