@@ -16,7 +16,7 @@ from agentflow.bus import subjects
 from agentflow.contracts.step import StepRequest
 from agentflow.errors import AgentFlowError, Unavailable
 from agentflow.execution.events import WorkflowRef
-from agentflow.ids import DEFAULT_TENANT, AgentName, TenantId, UlidSource
+from agentflow.ids import AgentName, TenantId, UlidSource
 from agentflow.ports import Startable
 from control_plane.lost_workers import care_for_lost_workers
 from control_plane.orchestrator.bounds import Bounds
@@ -30,6 +30,7 @@ from control_plane.storage.leases import SqlShardLeases
 from control_plane.storage.request_keys import SqlRequestKeys
 from tests.simulation.model.bus import Broker, SimulatedBus
 from tests.simulation.model.chance import Fates
+from tests.simulation.model.clients import TENANT
 from tests.simulation.model.database import Server, SimulatedDatabase
 from tests.simulation.model.loop import SimulatedLoop
 from tests.simulation.model.programs import AGENTS, CHILD, program_named, workflow
@@ -268,7 +269,7 @@ class WorkerMachine(Machine):
             Mailbox(
                 AgentName(name),
                 SimulatedAgent(self, self._perform),
-                pool=DEFAULT_TENANT,
+                pool=TENANT,
                 concurrency=3,
                 ack_wait_s=ACK_WAIT_S,
                 bus=self.bus,
@@ -281,7 +282,7 @@ class WorkerMachine(Machine):
             for name in AGENTS
         ]
         runtime = Runtime(
-            mailboxes, bus=self.bus, reporter=reporter, clock=clock, worker=worker, pool=DEFAULT_TENANT, drain_s=1.0
+            mailboxes, bus=self.bus, reporter=reporter, clock=clock, worker=worker, pool=TENANT, drain_s=1.0
         )
         await runtime.serve(stop)
 
