@@ -157,15 +157,7 @@ class Orchestrator:
         self._bounds = bounds
         self._admission = self._admitting()
         self._feed = Feed(bus=bus, clock=clock, ids=ids, shards=shards)
-        outbound = Outbound(
-            bus=bus,
-            clock=clock,
-            ids=ids,
-            shards=shards,
-            pools=pools,
-            replica=ownership.replica,
-            unsendable=self._fail_step,
-        )
+        outbound = self._sending()
         self._windows = Windows(bounds.window)
         self._sweeper = self._sweeping(outbound, resend_after_s)
         self._performer = Performer(
@@ -203,6 +195,17 @@ class Orchestrator:
             owned=self._ownership.epochs,
             shards=self._shards,
             claims=self._claims,
+        )
+
+    def _sending(self) -> Outbound:
+        return Outbound(
+            bus=self._bus,
+            clock=self._clock,
+            ids=self._ids,
+            shards=self._shards,
+            pools=self._pools,
+            replica=self._ownership.replica,
+            unsendable=self._fail_step,
         )
 
     def _sweeping(self, outbound: Outbound, resend_after_s: float) -> Sweeper:

@@ -147,7 +147,7 @@ class SimulatedDatabase:
             yield connection
 
     @asynccontextmanager
-    async def write(self, tenant: TenantId) -> AsyncIterator[Any]:
+    async def write(self, tenant: TenantId, *, on_record: bool = True) -> AsyncIterator[Any]:
         async with self.system_write() as connection:
             yield connection
 
