@@ -19,7 +19,6 @@ from control_plane.identity.local_ring import local_ring
 from control_plane.identity.login import Login
 from control_plane.identity.passwords import Passwords
 from control_plane.identity.rates import LocalRates, Rate, Rates
-from control_plane.identity.rates_redis import redis_rates
 from control_plane.identity.signing_keys import SigningKeys
 from control_plane.identity.tenants import Tenants
 from control_plane.identity.tokens import TokenRules
@@ -88,6 +87,8 @@ async def _rates(settings: Settings, clock: Clock, stack: AsyncExitStack) -> Rat
     user = _rate(settings.api_rate_limit_user_burst, settings.api_rate_limit_user_sustained)
     if settings.redis_url is None:
         return LocalRates(clock, tenant=tenant, user=user)
+    from control_plane.identity.rates_redis import redis_rates  # its client is slow to import, and few have a Redis
+
     return await stack.enter_async_context(redis_rates(settings.redis_url, clock, tenant=tenant, user=user))
 
 

@@ -5,9 +5,10 @@ programs that log a line when they are ready; stopping goes backwards, so the wo
 somebody to take its results.
 """
 
+import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,14 +91,41 @@ async def embedded_platform(
             "AF_LOG_FORMAT": "json",
         }
         serving = _ControlPlane(place, environment, http_listen)
+        working = _Worker(place, {**environment, "AF_NATS_URL": workers_nats_url})
+        ahead = await stack.enter_async_context(_begun_ahead(working.start))  # both spend a second on imports
         control_plane = await stack.enter_async_context(supervised(serving.start, on_exit))
-        worker = await stack.enter_async_context(
-            supervised(_Worker(place, {**environment, "AF_NATS_URL": workers_nats_url}).start, on_exit)
-        )
+        worker = await stack.enter_async_context(supervised(ahead, on_exit))
         api_url = f"http://{serving.address}"
         api_key = (place.directory / _ADMIN_KEY).read_text().strip()
         write_local_credential(place.directory, api_url, api_key)
         yield EmbeddedPlatform(api_url, api_key, nats_url, nats, control_plane, worker)
+
+
+Start = Callable[[], Awaitable[ChildProcess]]
+
+
+@asynccontextmanager
+async def _begun_ahead(start: Start) -> AsyncIterator[Start]:
+    """A child on its way up already, for whoever asks first; asked again, another. Stopped if nobody asked."""
+    begun: asyncio.Task[ChildProcess] | None = asyncio.create_task(_started(start))
+
+    async def next_one() -> ChildProcess:
+        nonlocal begun
+        first, begun = begun, None
+        return await (start() if first is None else first)
+
+    try:
+        yield next_one
+    finally:
+        if begun is not None:
+            begun.cancel()
+            for process in await asyncio.gather(begun, return_exceptions=True):
+                if isinstance(process, ChildProcess):
+                    await process.stop()
+
+
+async def _started(start: Start) -> ChildProcess:
+    return await start()
 
 
 class _Nats:

@@ -5,7 +5,7 @@ replaced by a plain one of the same length, so that every place stays what it wa
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +25,12 @@ _BINARY = {
     "lt": "_<_", "le": "_<=_", "gt": "_>_", "ge": "_>=_", "eq": "_==_", "ne": "_!=_", "in": "@in",
     "add": "_+_", "sub": "_-_", "mul": "_*_", "div": "_/_", "mod": "_%_",
 }  # fmt: skip
-_parser = CELParser()
+
+
+@cache
+def _parser() -> CELParser:
+    """Reading its grammar takes a quarter of a second: whoever starts need not wait for that."""
+    return CELParser()
 
 
 class Refused(Exception):
@@ -41,7 +46,7 @@ def parse(text: str) -> Node:
     if _brackets(words) > DEPTH_MAX:
         raise Refused(Refusal("nested", "", 0))
     try:
-        tree = _parser.parse(_masked(text, words))
+        tree = _parser().parse(_masked(text, words))
     except CELParseError as error:
         raise Refused(_refusal(text, error.__context__)) from None
     except RecursionError:
