@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from agentflow.execution.agenda import Agenda
 from agentflow.execution.state import ExecutionState, decode_state, encode_state
 
-KEYS = st.text("ab01/", min_size=1, max_size=5)
+# Few of one kind, so that what was put is also taken away; many of the other.
+KEYS = st.text("ab", min_size=1, max_size=2) | st.text("ab01/", min_size=1, max_size=5)
 CHANGES = st.lists(st.tuples(st.booleans(), KEYS, st.text("xy", max_size=2)), max_size=300)
 
 
@@ -32,6 +33,19 @@ def test_moments_are_in_order_and_the_soonest_is_first(changes):
     assert bool(agenda) == bool(plain)
     assert all(key in agenda for key in plain)
     assert "no such key" not in agenda
+
+
+def test_when_the_soonest_is_over_the_next_one_is_the_first():
+    agenda = Agenda()
+    for key in ("1", "3", "2", "4"):
+        agenda = agenda.put(key, "")
+
+    heard = []
+    while (key := agenda.first()) is not None:
+        heard.append(key)
+        agenda = agenda.without(key)
+
+    assert heard == ["1", "2", "3", "4"]
 
 
 @given(CHANGES)
