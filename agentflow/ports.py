@@ -218,8 +218,8 @@ class EventStore(Protocol):
         """The same for many at once, in no order; those never committed are left out."""
         ...
 
-    async def open_executions(self, shards: Sequence[int]) -> Sequence[ExecutionId]:
-        """Executions of these shards that have not ended: what a new owner takes up."""
+    def open_executions(self, shards: Sequence[int]) -> AsyncIterator[Sequence[ExecutionId]]:
+        """Executions of these shards that have not ended, some at a time: what a new owner takes up."""
         ...
 
 

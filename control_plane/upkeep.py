@@ -14,6 +14,7 @@ from agentflow.artifacts.store import KeptArtifacts
 from agentflow.clock import SystemClock
 from agentflow.errors import Rejected
 from agentflow.settings import Settings
+from control_plane.daily_purge import ALONG, end_with_parent
 from control_plane.storage.database import Database, database
 from control_plane.storage.exports import Exports
 from control_plane.storage.rekey import rekey
@@ -45,7 +46,9 @@ async def _answer(settings: Settings, arguments: Sequence[str], db: Database, ar
             return await rekey(db, FieldSeal(settings.key_ring()), artifacts, _progress)
         case ["retention-plan"]:
             return await retention_job(settings, db, artifacts).plan(SystemClock().now_ms())
-        case ["retention-run"]:
+        case ["retention-run", *rest] if rest in ([], [ALONG]):
+            if rest:
+                end_with_parent()
             return await retention_job(settings, db, artifacts).run(SystemClock().now_ms())
         case ["storage-report"]:
             return await storage_report(db, artifacts)

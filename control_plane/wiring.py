@@ -1,7 +1,7 @@
 """The composition root of the control plane: the only file that names its adapters and its settings together."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -10,6 +10,7 @@ import msgspec
 
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.artifacts.opening import open_artifacts
+from agentflow.artifacts.store import KeptArtifacts
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
 from agentflow.clock import Clock
@@ -17,11 +18,12 @@ from agentflow.contracts.agent_state import StateRef
 from agentflow.contracts.pools import Pools
 from agentflow.contracts.step import ReleaseState
 from agentflow.ids import TenantId, UlidSource
-from agentflow.settings import Settings, allowed_environment
+from agentflow.settings import Settings, allowed_environment, as_environment, inherited_environment
 from control_plane.audit.log import AuditLog
 from control_plane.audit.sequencer import Sequencer
 from control_plane.audit.tool_records import ToolRecords
 from control_plane.audit.trail import Trail
+from control_plane.daily_purge import daily_purge
 from control_plane.deploying import Deployments, register_within_quota
 from control_plane.identity_wiring import open_identity
 from control_plane.jobs.runner import Jobs
@@ -137,7 +139,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             deployments=deployments,
             setup=_setup(settings, db),
         )
-        upkeep = retention_kept(db, retention_job(settings, db, artifacts), clock)
+        upkeep = retention_kept(db, _purge(settings, db, artifacts, clock), clock)
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)
         async with days_made(db, clock), upkeep, _at_work(plane, bus, clock), clockwork.running():
             yield plane
@@ -210,6 +212,11 @@ def _setup(settings: Settings, db: Database) -> Setup:
         client_certificates=settings.tls_client_ca_file is not None,
         oidc=settings.oidc_issuer is not None,
     )
+
+
+def _purge(settings: Settings, db: Database, artifacts: KeptArtifacts, clock: Clock) -> Callable[[], Awaitable[object]]:
+    environment = inherited_environment() | as_environment(settings)
+    return daily_purge(db, retention_job(settings, db, artifacts), clock, environment)
 
 
 def _bounds(settings: Settings, room: SqlRoom, at_once: Callable[[TenantId], int | None]) -> Bounds:

@@ -9,7 +9,6 @@ import random
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from functools import reduce
 from itertools import cycle
 from pathlib import Path
 from statistics import quantiles
@@ -17,29 +16,23 @@ from typing import Any
 
 from rich.console import Console
 
+from agentflow.clock import SystemClock
 from agentflow.devstack.postgres import postgres_server
-from agentflow.execution.events import ExecutionStarted, TaskOpened, WorkflowRef
-from agentflow.execution.evolve import evolve
-from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId, StepPath, TenantId, TraceId, WorkflowId, encode_ulid
-from agentflow.ports import NewEvents
+from agentflow.ids import ExecutionId
+from bench.month import DAY_MS, DAYS, SHARDS, TENANT, Month
 from bench.report import Results, Workloads
-from bench.subjects.retention import BATCH, DAY_MS, DAYS, NOW_MS, PER_RUN, one, settled
+from control_plane.live.feed import Topic
 from control_plane.registry.executions import ExecutionFilter, ExecutionPlace
 from control_plane.storage.database import Database, database
-from control_plane.storage.days import make_days
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
-from control_plane.storage.leases import SqlShardLeases
 from control_plane.storage.live import SqlLiveEvents
-from control_plane.storage.migrate import upgrade
 from control_plane.storage.plans import SqlPlans
 from control_plane.storage.tasks import SqlTasks
 
 EVENTS = 10_000_000
 PARKED = 100_000
 TIMES = 100
-TENANT = TenantId("bench")
 
 Ask = Callable[[], Awaitable[Any]]
 
@@ -51,20 +44,10 @@ def run(console: Console) -> Results:
 async def measured(console: Console, events: int, parked: int) -> Workloads:
     with tempfile.TemporaryDirectory(prefix="agentflow-") as folder:
         async with postgres_server(Path(folder)) as server, database(dsn := await server.create_database()) as db:
-            await upgrade(db)
-            await make_days(db, NOW_MS - DAYS * DAY_MS, ahead=DAYS + 1)
-            store = SqlEventStore(db)
-            epochs = dict(await SqlShardLeases(db).acquire(range(4), "bench", lease_s=24 * 3600))
             console.print(f"writing {events:,} events and {parked:,} parked executions ...", style="dim")
-            runs = events // PER_RUN
-            for first in range(0, runs, BATCH):
-                batch = [one(number, DAYS * number / runs) for number in range(first, first + BATCH)]
-                await store.append(batch, epochs)
-            for first in range(0, parked, 500):
-                batch = [waiting(number, DAYS * number / parked) for number in range(first, min(first + 500, parked))]
-                await store.append(batch, epochs)
-            await settled(dsn)
-            return {name: await _asked(ask) for name, ask in questions(db, store, runs, parked).items()}
+            month = Month(SystemClock().now_ms(), events=events, parked=parked)
+            await month.write(db, dsn)
+            return {name: await _asked(ask) for name, ask in questions(db, month).items()}
 
 
 async def _asked(ask: Ask) -> dict[str, float]:
@@ -77,28 +60,30 @@ async def _asked(ask: Ask) -> dict[str, float]:
     return {"p50 ms": cuts[49], "p95 ms": cuts[94]}
 
 
-def questions(db: Database, store: SqlEventStore, runs: int, parked: int) -> dict[str, Ask]:
+def questions(db: Database, month: Month) -> dict[str, Ask]:
     chance = random.Random(7)
-    listed, live = SqlExecutions(db), SqlLiveEvents(db)
-    shards = cycle(range(4))
+    listed, live, store = SqlExecutions(db), SqlLiveEvents(db), SqlEventStore(db)
+    shards = cycle(range(SHARDS))
 
     def ended() -> ExecutionId:
-        number = chance.randrange(runs)
-        return one(number, DAYS * number / runs).execution
+        return month.ended_run(chance.randrange(month.ended)).execution
 
     def still_open() -> ExecutionId:
-        number = chance.randrange(parked)
-        return waiting(number, DAYS * number / parked).execution
+        return month.parked_run(chance.randrange(month.parked)).execution
 
     def place() -> ExecutionPlace:
-        return ExecutionPlace(NOW_MS - chance.randrange(DAYS * DAY_MS), "exec_")
+        return ExecutionPlace(month.now_ms - chance.randrange(DAYS * DAY_MS), "exec_")
 
     def day() -> ExecutionFilter:
         at_ms = place().started_at_ms
         return ExecutionFilter(started_from_ms=at_ms, started_before_ms=at_ms + DAY_MS)
 
-    async def feed() -> None:
-        await live.page(after=max(await live.newest() - chance.randrange(10_000), 0), limit=500)
+    async def feed(topic: Topic | None = None) -> None:
+        await live.page(after=chance.randrange(await live.newest()), limit=500, topic=topic)
+
+    async def everything_open() -> None:
+        async for _ in store.open_executions([next(shards)]):
+            pass
 
     return {
         "newest executions": lambda: listed.page(TENANT, limit=50),
@@ -106,11 +91,7 @@ def questions(db: Database, store: SqlEventStore, runs: int, parked: int) -> dic
         "running executions": lambda: listed.page(TENANT, ExecutionFilter(statuses=("running",)), limit=50),
         "failed executions": lambda: listed.page(TENANT, ExecutionFilter(statuses=("failed",)), limit=50),
         "executions of a workflow": lambda: listed.page(TENANT, ExecutionFilter(workflow="parked"), limit=50),
-        "executions of a day": lambda: listed.page(
-            TENANT,
-            ExecutionFilter(started_from_ms=(at := place().started_at_ms), started_before_ms=at + DAY_MS),
-            limit=50,
-        ),
+        "executions of a day": lambda: listed.page(TENANT, day(), limit=50),
         "count of all": lambda: listed.count(TENANT),
         "count of running": lambda: listed.count(TENANT, ExecutionFilter(statuses=("running",))),
         "one execution": lambda: listed.get(TENANT, ended()),
@@ -119,18 +100,9 @@ def questions(db: Database, store: SqlEventStore, runs: int, parked: int) -> dic
         "its plan": lambda: SqlPlans(db).steps(TENANT, ended(), limit=50),
         "tasks for people": lambda: SqlTasks(db).list_open(TENANT, limit=50),
         "count of tasks": lambda: SqlTasks(db).count_open(TENANT),
-        "the feed from somewhere": feed,
-        "what is open in a shard": lambda: store.open_executions([next(shards)]),
+        "the feed from anywhere": feed,
+        "the feed of a tenant": lambda: feed(Topic(TENANT)),
+        "the feed of a workflow": lambda: feed(Topic(TENANT, "parked")),
+        "what is open in a shard, a page": lambda: anext(store.open_executions([next(shards)])),
+        "all that is open in a shard, 50 pages": everything_open,
     }
-
-
-def waiting(number: int, day: float) -> NewEvents:
-    """One that began on that day and waits for a person ever since."""
-    at_ms = NOW_MS - int((DAYS - day) * DAY_MS)
-    execution = ExecutionId(f"exec_{encode_ulid((at_ms << 80) | 10**15 + number)}")
-    workflow = WorkflowRef(WorkflowId("wf_2"), "parked", "1.0.0", "d1")
-    events = (
-        ExecutionStarted(at_ms, execution, TENANT, workflow, {"n": number}, TraceId("t")),
-        TaskOpened(at_ms + 1, StepPath("approve"), {"title": f"May {number} come in?"}),
-    )
-    return NewEvents(execution, TENANT, number % 4, 0, events, reduce(evolve, events, ExecutionState()))

@@ -409,14 +409,15 @@ class Orchestrator:
             self._watchers.lost(execution, ShardLost([shard_of(execution, self._shards)]))
 
     async def _recover(self, shards: Collection[int]) -> None:
-        left = await self._store.open_executions(sorted(shards))
-        for first in range(0, len(left), limits.RECOVER_AT_ONCE):
-            for state in await self._store.load_all(left[first : first + limits.RECOVER_AT_ONCE]):
+        recovered = 0
+        async for left in self._store.open_executions(sorted(shards)):
+            for state in await self._store.load_all(left):
                 if not state.ended and self._routing.is_ours(state.execution):  # still, after this wait
                     self._loop.adopt(state)
             self._forget_idle()
-        if left:
-            _log.info("executions.recovered", executions=len(left))
+            recovered += len(left)
+        if recovered:
+            _log.info("executions.recovered", executions=recovered)
             await self._sweeper.sweep()
             await self._performer.catch_up()
 

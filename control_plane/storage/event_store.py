@@ -5,21 +5,21 @@ follow; what should happen next is decided in `agentflow.execution`.
 """
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import reduce
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 import asyncpg
-from sqlalchemy import Row, Text, cast, func, select
+from sqlalchemy import Row, Text, cast, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentflow.execution.events import Event, decode
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
-from agentflow.limits import STATE_SNAPSHOT_EVENTS
+from agentflow.limits import RECOVER_AT_ONCE, STATE_SNAPSHOT_EVENTS
 from agentflow.ports import NewEvents, ShardLost, StorageUnavailable, StoredEvent, VersionConflict
 from control_plane.storage.append import Rows, rows_of, write_postgres, write_sqlite
 from control_plane.storage.database import Database
@@ -148,14 +148,22 @@ class SqlEventStore:
             for execution, rows in groupby(found, key=itemgetter(0))
         }
 
-    async def open_executions(self, shards: Sequence[int]) -> Sequence[ExecutionId]:
+    async def open_executions(self, shards: Sequence[int]) -> AsyncIterator[Sequence[ExecutionId]]:
+        """A page at a time, in the order of the index that holds nothing but what is open."""
+        place = tuple_(executions.c.shard, executions.c.id)
         query = (
-            select(executions.c.id)
+            select(executions.c.shard, executions.c.id)
             .where(executions.c.ended_at_ms.is_(None), executions.c.shard.in_(shards))
-            .order_by(executions.c.id)
+            .order_by(executions.c.shard, executions.c.id)
+            .limit(RECOVER_AT_ONCE)
         )
-        async with self._database.system_read() as connection:
-            return [ExecutionId(execution) for execution in await connection.scalars(query)]
+        page = query if shards else None
+        while page is not None:
+            async with self._database.system_read() as connection:
+                found = (await connection.execute(page)).all()
+            if found:
+                yield [ExecutionId(execution) for _, execution in found]
+            page = query.where(place > tuple(found[-1])) if len(found) == RECOVER_AT_ONCE else None
 
 
 _SNAPSHOTS = select(execution_snapshots).where(execution_snapshots.c.format == FORMAT)

@@ -6,7 +6,10 @@ a part (`retention_days`), which frees its disk at once; everything else, and ev
 rows at a time.
 """
 
+import asyncio
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from time import perf_counter
 
@@ -15,11 +18,12 @@ import structlog
 from sqlalchemy import ColumnElement, Table, and_, delete, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from agentflow.limits import RETENTION_ORPHAN_S
+from agentflow.limits import PURGE_BATCH, PURGE_REST, PURGE_REST_S_MAX, RETENTION_ORPHAN_S
 from agentflow.ports import ArtifactStore, Shelf
 from control_plane.storage.database import Database
+from control_plane.storage.days import Part, bounds
 from control_plane.storage.exports import Exports
-from control_plane.storage.retention_days import breathe, drop_days, refresh_statistics
+from control_plane.storage.retention_days import drop_days, refresh_statistics
 from control_plane.storage.retention_rules import Rules
 from control_plane.storage.tables import (
     agent_states,
@@ -35,7 +39,7 @@ from control_plane.storage.tables.types import Retention
 
 _log = structlog.get_logger(__name__)
 
-_BATCH = 200  # executions, or rows, in one transaction
+_BATCH = 200  # executions in one file of an export; rows in one transaction
 _AT_ONCE = 2_000  # ids read before others have a turn in this loop: under a millisecond
 _VACUUM_PAGES = 2_000  # given back in one go: some milliseconds
 
@@ -82,10 +86,10 @@ class RetentionJob:
         plan = await self.plan(now_ms)
         for removal in plan.removals:
             await self._export(removal, plan.at_ms)
-        await drop_days(self._database, self._rules, plan.at_ms)
+        emptied = await drop_days(self._database, self._rules, plan.at_ms)
         for removal in plan.removals:
             if removal.kind == Retention.HISTORY:
-                await self._delete_history(removal)
+                await self._delete_history(removal, _outside(removal.ids, emptied))
             else:
                 await self._delete_rows(removal)
         for orphan in plan.orphans:
@@ -162,32 +166,35 @@ class RetentionJob:
             page = query.where(tuple_(*keys) > tuple(rows[-1][key.name] for key in keys))
             number += 1
 
-    async def _delete_history(self, removal: Removal) -> None:
+    async def _delete_history(self, removal: Removal, left: Sequence[str]) -> None:
         """What no dropped day took along, and what belongs to all of it elsewhere."""
         others = [table for table in _history_tables() if table is not executions]
         over = _over(removal.tenant, removal.older_than_ms)
-        some = select(executions.c.id).where(over).limit(_BATCH)
-        while True:
-            begun = perf_counter()
-            async with self._database.system_write() as connection:
+        for some in _batches(left, PURGE_BATCH):
+            async with self._piece() as connection:
                 # Asked in this transaction: one that was retried meanwhile stays.
-                ended = delete(executions).where(executions.c.id.in_(some.scalar_subquery()), over)
+                ended = delete(executions).where(executions.c.id.in_(some), over)
                 gone = list(await connection.scalars(ended.returning(executions.c.id)))
-                for table in others:
+                for table in others if gone else ():
                     await connection.execute(delete(table).where(table.c[table.info["day_key"]].in_(gone)))
-            if not gone:
-                break
-            await breathe(perf_counter() - begun)
         await self._delete_requests(removal)
         await self._drop_shelves(removal)
 
     async def _delete_requests(self, removal: Removal) -> None:
         """Those whose execution is gone: they are older than its end."""
-        there = select(executions.c.id).where(executions.c.id == idempotency_keys.c.resource_id).exists()
+        made = idempotency_keys.c.resource_id
+        there = select(executions.c.id).where(executions.c.id == made).exists()
         of_tenant = idempotency_keys.c.tenant_id == removal.tenant
         old = idempotency_keys.c.created_at_ms < removal.older_than_ms
-        async with self._database.system_write() as connection:
-            await connection.execute(delete(idempotency_keys).where(of_tenant, old, ~there))
+        some = select(made).where(of_tenant, old, ~there).order_by(made).limit(_BATCH)
+        after = ""
+        while True:
+            async with self._piece() as connection:
+                found = list(await connection.scalars(some.where(made > after)))
+                if not found:
+                    return
+                await connection.execute(delete(idempotency_keys).where(of_tenant, old, made.in_(found)))
+            after = found[-1]
 
     async def _drop_shelves(self, removal: Removal) -> None:
         ids = set(removal.ids)
@@ -205,13 +212,19 @@ class RetentionJob:
         aged = _aged(Retention(removal.kind), removal.tenant, removal.older_than_ms)
         some = select(*keys).where(aged).limit(_BATCH)
         while True:
-            begun = perf_counter()
-            async with self._database.system_write() as connection:
+            async with self._piece() as connection:
                 found = [tuple(row) for row in await connection.execute(some)]
                 if not found:
                     return
                 await connection.execute(delete(table).where(tuple_(*keys).in_(found)))
-            await breathe(perf_counter() - begun)
+
+    @asynccontextmanager
+    async def _piece(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction of the purge, and a rest after it: so it is a small share of what the disk has to do."""
+        begun = perf_counter()
+        async with self._database.system_write() as connection:
+            yield connection
+        await asyncio.sleep(min((perf_counter() - begun) * PURGE_REST, PURGE_REST_S_MAX))
 
     async def _give_back_disk(self) -> None:
         """SQLite: a part at a time, so that commits come between. A file made without this ability keeps its pages."""
@@ -266,9 +279,19 @@ async def _ended(connection: AsyncConnection, tenant: str, cutoff_ms: int) -> As
             yield after
 
 
-def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for at in range(0, len(ids), _BATCH):
-        yield ids[at : at + _BATCH]
+def _outside(ids: Sequence[str], emptied: Sequence[Part]) -> list[str]:
+    """Those of the sorted ids that lie in none of these parts of `executions`."""
+    left = list(ids)
+    for part in emptied:
+        if part.table == executions.name:
+            first, after = bounds(part.table, part.day)
+            del left[bisect_left(left, first) : bisect_left(left, after)]
+    return left
+
+
+def _batches(ids: Sequence[str], size: int = _BATCH) -> Iterator[Sequence[str]]:
+    for at in range(0, len(ids), size):
+        yield ids[at : at + size]
 
 
 def _stamp(at_ms: int) -> str:

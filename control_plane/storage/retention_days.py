@@ -7,14 +7,13 @@ somebody is using, it leaves to the purge's own deletes. It decides by the same 
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time
-from time import perf_counter
 from typing import Any
 
 import msgspec
 import structlog
 
 from agentflow.errors import AgentFlowError
-from agentflow.limits import DAY_DROP_ATTEMPTS, PURGE_REST, PURGE_REST_S_MAX
+from agentflow.limits import DAY_DROP_ATTEMPTS, DAY_DROP_REST_S_MAX, DAY_DROP_REST_S_PER_MB
 from control_plane.storage.database import Database
 from control_plane.storage.day_drops import Keep, drop_day, of_executions
 from control_plane.storage.days import Part, bounds, parts, run
@@ -24,7 +23,7 @@ from control_plane.storage.tables.types import Retention
 
 _log = structlog.get_logger(__name__)
 
-_DROP_SHARE = 0.5  # of a day must be over before what is left of it is worth moving
+_DROP_SHARE = 0.8  # of a day must be over before what is left of it is worth copying; else rows are deleted
 
 # By what each divided kind ends: the table, and the column with the moment that counts.
 _ENDS = {
@@ -44,18 +43,19 @@ class _Ending(msgspec.Struct, frozen=True):
     newest_ms: int  # nothing that began later can be over
 
 
-async def drop_days(database: Database, rules: Rules, now_ms: int) -> int:
-    """How many days were dropped, of all kinds together."""
+async def drop_days(database: Database, rules: Rules, now_ms: int) -> list[Part]:
+    """The parts of which nothing is left that is over, oldest first in each kind."""
     there = await parts(database)
-    dropped = 0
+    emptied: list[Part] = []
     for kind in _ENDS:
         ending = _ending(rules, kind, now_ms)
         if ending is None:
             continue
         for day in await _worth_dropping(database, ending, there):
             dropping = [part for part in there if part.day == day and _kind(part) is kind]
-            dropped += await _dropped(database, dropping, _keeping(ending))
-    return dropped
+            if await _dropped(database, dropping, _keeping(ending)):
+                emptied += dropping
+    return emptied
 
 
 def _ending(rules: Rules, kind: Retention, now_ms: int) -> _Ending | None:
@@ -105,23 +105,25 @@ def _midnight_ms(part: Part) -> int:
     return int(datetime.combine(part.day, time(), UTC).timestamp() * 1000)
 
 
-async def _dropped(database: Database, dropping: list[Part], keep: Keep) -> int:
+async def _dropped(database: Database, dropping: list[Part], keep: Keep) -> bool:
+    rest_s = min(await _megabytes(database, dropping) * DAY_DROP_REST_S_PER_MB, DAY_DROP_REST_S_MAX)
     for _ in range(DAY_DROP_ATTEMPTS):
-        begun = perf_counter()
         try:
             await drop_day(database, dropping, keep=keep)
         except AgentFlowError as error:
             _log.info("day.in_use", parts=[part.name for part in dropping], reason=error.message)
         else:
-            return 1
+            return True
         finally:
-            await breathe(perf_counter() - begun)
-    return 0
+            await asyncio.sleep(rest_s)
+    return False
 
 
-async def breathe(worked_s: float) -> None:
-    """After a piece of the purge: let it be a small share of what the disk and the processors have to do."""
-    await asyncio.sleep(min(worked_s * PURGE_REST, PURGE_REST_S_MAX))
+async def _megabytes(database: Database, dropping: Sequence[Part]) -> float:
+    sizes = " + ".join(f"pg_total_relation_size('{part.name}')" for part in dropping)
+    async with database.system_read() as connection:
+        size: int = (await connection.exec_driver_sql(f"SELECT {sizes}")).scalar_one()
+    return size / 1e6
 
 
 def _literal(value: str) -> str:

@@ -5,7 +5,7 @@ run by hand beside it does no harm, because what is gone is not there to be remo
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -16,7 +16,6 @@ from agentflow.clock import Clock
 from agentflow.errors import AgentFlowError
 from agentflow.limits import RETENTION_EVERY_S
 from control_plane.storage.database import Database
-from control_plane.storage.retention import RetentionJob
 from control_plane.storage.tables import deployment
 
 _log = structlog.get_logger(__name__)
@@ -26,14 +25,16 @@ _LOOK_S = 3600
 
 
 @asynccontextmanager
-async def retention_kept(database: Database, job: RetentionJob, clock: Clock) -> AsyncIterator[None]:
+async def retention_kept(
+    database: Database, purge: Callable[[], Awaitable[object]], clock: Clock
+) -> AsyncIterator[None]:
     """Look every hour while the block runs. A failure costs nothing but a later attempt."""
 
     async def every_hour() -> None:
         while True:
             try:
                 if await claim(database, clock.now_ms()):
-                    await job.run(clock.now_ms())
+                    await purge()
             except AgentFlowError as error:
                 _log.warning("retention.postponed", reason=error.message)
             await clock.sleep(_LOOK_S)

@@ -110,6 +110,10 @@ async def store(db: Database) -> Writer:
     return await Writer.of(db)
 
 
+async def left_open(store: Writer, shards: Sequence[int]) -> list[ExecutionId]:
+    return [execution async for page in store.open_executions(shards) for execution in page]
+
+
 async def test_every_kind_of_event_is_read_back_exactly_as_it_was_appended(store: Writer) -> None:
     fault = StepFault("timeout", "No result.", retryable=True)
     events: list[Event] = [
@@ -150,7 +154,7 @@ async def test_a_stale_version_is_refused_and_nothing_of_its_batch_is_written(st
 
     assert await stored(store) == list(enumerate(first.events, start=1))
     assert await store.load(SECOND) is None
-    assert await store.open_executions([3]) == [FIRST]
+    assert await left_open(store, [3]) == [FIRST]
 
 
 async def test_an_append_that_would_leave_a_gap_is_refused_and_nothing_of_its_batch_is_written(
@@ -165,7 +169,7 @@ async def test_an_append_that_would_leave_a_gap_is_refused_and_nothing_of_its_ba
 
     assert [version for version, _ in await stored(store)] == [1, 2]
     assert await store.load(SECOND) is None
-    assert await store.open_executions([3]) == [FIRST]  # it did not end
+    assert await left_open(store, [3]) == [FIRST]  # it did not end
 
 
 async def test_an_execution_nobody_started_cannot_be_continued(store: Writer) -> None:
@@ -182,7 +186,7 @@ async def test_one_batch_may_move_one_execution_twice(store: Writer) -> None:
     await store.append([first, second])
 
     assert [version for version, _ in await stored(store)] == [1, 2, 3, 4]
-    assert await store.open_executions([3]) == []
+    assert await left_open(store, [3]) == []
 
 
 async def test_a_batch_that_contradicts_itself_is_refused(store: Writer) -> None:
@@ -199,7 +203,7 @@ async def test_a_batch_over_many_executions_is_written_whole(store: Writer) -> N
 
     await store.append([beginning(execution, scheduled("a")) for execution in many])
 
-    assert await store.open_executions([3]) == many
+    assert await left_open(store, [3]) == many
     assert all([len(await store.read(TENANT, execution)) == 2 for execution in many[::50]])
 
 
@@ -240,9 +244,20 @@ async def test_load_gives_the_state_that_the_events_add_up_to(store: Writer) -> 
 async def test_open_executions_are_those_of_the_asked_shards_that_have_not_ended(store: Writer) -> None:
     await store.append([beginning(FIRST, shard=1), beginning(SECOND, shard=2), beginning(THIRD, completed(), shard=1)])
 
-    assert await store.open_executions([1]) == [FIRST]
-    assert await store.open_executions([1, 2]) == [FIRST, SECOND]
-    assert await store.open_executions([]) == []
+    assert await left_open(store, [1]) == [FIRST]
+    assert await left_open(store, [1, 2]) == [FIRST, SECOND]
+    assert await left_open(store, []) == []
+
+
+async def test_what_is_open_comes_some_at_a_time_and_each_once(store: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("control_plane.storage.event_store.RECOVER_AT_ONCE", 3)
+    many = [ExecutionId(f"exec_many_{number}") for number in range(9)]
+    await store.append([beginning(execution, shard=number % 2) for number, execution in enumerate(many)])
+
+    pages = [list(page) async for page in store.open_executions([0, 1, 2])]
+
+    assert [len(page) for page in pages] == [3, 3, 3]
+    assert [execution for page in pages for execution in page] == many[0::2] + many[1::2]
 
 
 async def test_a_tenant_cannot_read_the_events_of_another(store: Writer) -> None:

@@ -128,6 +128,9 @@ class Store(RuleBasedStateMachine):
         found = {state.execution: state for state in self.opened(self.opened.store.load_all(known))}
         assert found == self.states
 
+    async def left_open(self) -> list[ExecutionId]:
+        return [execution async for page in self.opened.store.open_executions(range(SHARDS)) for execution in page]
+
     def teardown(self) -> None:
         for execution, events in self.events.items():
             stored = self.opened(self.opened.store.read(TENANT, execution))
@@ -135,7 +138,7 @@ class Store(RuleBasedStateMachine):
             listed = self.opened(self.opened.listed.get(TENANT, execution))
             state = self.states[execution]
             assert (listed.status, listed.ended_at_ms) == (state.status, state.ended_at_ms)
-        still_open = set(self.opened(self.opened.store.open_executions(range(SHARDS))))
+        still_open = set(self.opened(self.left_open()))
         assert still_open & set(self.states) == {one for one, state in self.states.items() if not state.ended}
 
 

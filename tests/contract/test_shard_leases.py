@@ -136,7 +136,7 @@ async def test_of_two_writers_the_fenced_one_fails_and_nothing_of_its_batch_stay
 
         assert await successor.load_all([ExecutionId("exec_2"), ExecutionId("exec_3")]) == []
         assert await successor.load(before.execution) == before.state
-        assert await successor.open_executions([0, 1]) == ["exec_1"]
+        assert [page async for page in successor.open_executions([0, 1])] == [["exec_1"]]
         await successor.append([continued(before)], new)
         await store.append([started("exec_2", shard=1)], old)  # what it still owns goes on
 

@@ -258,16 +258,20 @@ async def test_days_that_are_over_are_dropped_and_the_disk_is_free_at_once(postg
         assert plan.removals[0].items == 400
         assert len(before) > len(await parts(db))
         assert not {part for part in await parts(db) if part.table == "event_store"}
-        assert await store.open_executions([1]) == [survivor]
+        assert [page async for page in store.open_executions([1])] == [[survivor]]
         assert len(await store.read(ACME, survivor)) == 2
         assert (await rows(db, executions), await rows(db, event_store)) == (1, 2)
 
 
 async def test_after_a_purge_of_most_days_most_of_the_disk_is_free() -> None:
-    """The measurement of bench/subjects/retention.py at a size for every day; the full one has 5 million events."""
-    figures = await measured(Console(quiet=True), 60_000)
+    """The measurement of bench/subjects/retention.py at a size for every day; the full one has 5 million events.
+
+    The purge is the one of control planes: a process of its own.
+    """
+    figures = await measured(Console(quiet=True), 20_000, quiet_s=0.5)
 
     assert figures["freed share"] >= 0.7
+    assert figures["start p99 ms, purging"] > 0
 
 
 async def test_a_sqlite_file_shrinks_when_what_was_in_it_is_gone(tmp_path: Path) -> None:
@@ -276,7 +280,7 @@ async def test_a_sqlite_file_shrinks_when_what_was_in_it_is_gone(tmp_path: Path)
     async with database(f"sqlite:///{path}") as db:
         await upgrade(db)
         store, epochs = await store_of(db)
-        await store.append([run_of(began(40, n), 40) for n in range(2_000)], epochs)
+        await store.append([run_of(began(40, n), 40) for n in range(1_000)], epochs)
     before = path.stat().st_size
     async with database(f"sqlite:///{path}") as db:
         await RetentionJob(db, artifacts, Rules(), Exports(None)).run(NOW_MS)
@@ -347,14 +351,15 @@ async def test_days_of_costs_and_audits_are_dropped_too_and_a_tenant_that_keeps_
         for days_ago in (500, 40):
             await make_days(db, NOW_MS - days_ago * DAY_MS, ahead=0)
         await make_days(db, NOW_MS, ahead=0)
+        of_both = ((ACME, 16), (OTHER, 4))
         async with db.system_write() as connection:
             await connection.execute(
                 insert(cost_observations),
-                [cost_row(tenant, began(500, number)) for number in range(4) for tenant in (ACME, OTHER)],
+                [cost_row(tenant, began(500, number)) for tenant, rows in of_both for number in range(rows)],
             )
             await connection.execute(
                 insert(audits),
-                [audit_row(tenant, number, 40) for number in range(4) for tenant in (ACME, OTHER)],
+                [audit_row(tenant, number, 40) for tenant, rows in of_both for number in range(rows)],
             )
         artifacts = await open_artifacts(f"file://{tmp_path}/artifacts")
         rules = parse_rules("other/cost=never, other/audit=90d")
@@ -363,8 +368,8 @@ async def test_days_of_costs_and_audits_are_dropped_too_and_a_tenant_that_keeps_
         plan = await RetentionJob(db, artifacts, rules, Exports(keeper)).run(NOW_MS)
 
         assert [(removal.tenant, removal.kind, removal.items) for removal in plan.removals] == [
-            (ACME, "audit", 4),
-            (ACME, "cost", 4),
+            (ACME, "audit", 16),
+            (ACME, "cost", 16),
         ]
         for table, days_ago in ((cost_observations, 500), (audits, 40)):
             async with db.system_read() as connection:
@@ -409,7 +414,7 @@ async def test_a_day_with_much_that_must_stay_is_emptied_of_the_rest_and_stays(
 
         day = Part(day_of(NOW_MS - 40 * DAY_MS), "event_store")
         assert day in await parts(db)
-        assert await store.open_executions([1]) == [began(40, 0), began(40, 1)]
+        assert [page async for page in store.open_executions([1])] == [[began(40, 0), began(40, 1)]]
         assert (await rows(db, executions), await rows(db, event_store)) == (2, 4)
 
 

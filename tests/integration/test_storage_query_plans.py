@@ -11,11 +11,13 @@ from sqlalchemy import event, insert, text
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
 from bench.subjects.queries import measured
+from control_plane.live.feed import Topic
 from control_plane.registry.executions import ExecutionFilter, ExecutionPlace
 from control_plane.registry.workflows import WorkflowFilter
 from control_plane.storage.database import Database, database
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
+from control_plane.storage.live import SqlLiveEvents
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.plans import SqlPlans
 from control_plane.storage.state_snapshots import FORMAT, packed
@@ -37,7 +39,7 @@ FILL = (
     ),
     (
         "INSERT INTO event_store (tenant_id, execution_id, version, event_type, event_data, created_at_ms, epoch)"
-        " SELECT 'acme', {id}, 1, 'e', '{{}}', 1, 1 FROM numbers"
+        " SELECT 'acme', {id}, 1, 'e', '{{\"type\": \"execution.begun.v1\", \"at_ms\": 1}}', 1, 1 FROM numbers"
     ),
     "INSERT INTO workflows SELECT {id}, 'acme', {id}, '1', 'd', 'fsm', 'y', '{{}}', NULL, n FROM numbers",
     (
@@ -67,13 +69,18 @@ async def db(database_dsn: str) -> AsyncIterator[Database]:
         yield opened
 
 
-async def plans_of(db: Database, ask: Callable[[], Awaitable[Any]]) -> list[str]:
-    """The plans of every query that `ask` makes on the connections that read."""
-    seen: list[tuple[str, Any]] = []
+async def plans_of(
+    db: Database, ask: Callable[[], Awaitable[Any]], *, generic: bool = False, many: bool = False
+) -> list[str]:
+    """The plans of every query that `ask` makes on the connections that read, each with the rights it was made with.
 
-    def remember(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+    `generic`: whatever the values are. `many`: as if there were more than the few rows that are faster sorted.
+    """
+    seen: list[tuple[Any, str, Any]] = []
+
+    def remember(connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if statement.lstrip().upper().startswith("SELECT") and "set_config" not in statement:
-            seen.append((statement, parameters))
+            seen.append((connection.engine, statement, parameters))
 
     engines = {db._pools.tenant_readers.sync_engine, db._pools.system_readers.sync_engine}
     for engine in engines:
@@ -85,9 +92,14 @@ async def plans_of(db: Database, ask: Callable[[], Awaitable[Any]]) -> list[str]
             event.remove(engine, "before_cursor_execute", remember)
     assert seen
     explain = "EXPLAIN QUERY PLAN" if db.engine == "sqlite" else "EXPLAIN"
+    if generic and db.engine == "postgresql":
+        explain = "EXPLAIN (GENERIC_PLAN)"
     found = []
-    async with db.read(ACME) as connection:
-        for statement, parameters in seen:
+    for engine, statement, parameters in seen:
+        of_system = engine is db._pools.system_readers.sync_engine
+        async with db.system_read() if of_system else db.read(ACME) as connection:
+            if many and db.engine == "postgresql":
+                await connection.execute(text("SET LOCAL enable_bitmapscan = off"))
             lines = await connection.exec_driver_sql(f"{explain} {statement}", parameters)
             found.append("\n".join(str(row[-1]) for row in lines))
     return found
@@ -101,7 +113,9 @@ QUESTIONS: dict[str, Callable[[Database], Awaitable[Any]]] = {
     "one execution": lambda db: SqlExecutions(db).get(ACME, ONE),
     "events of an execution": lambda db: SqlEventStore(db).read(ACME, ONE, limit=100),
     "the state of an execution": lambda db: SqlEventStore(db).load(ONE),
-    "what is open in a shard": lambda db: SqlEventStore(db).open_executions([3]),
+    "what is open in a shard": lambda db: anext(SqlEventStore(db).open_executions([2])),
+    "the feed": lambda db: SqlLiveEvents(db).page(after=1_000, limit=100),
+    "the feed of a workflow": lambda db: SqlLiveEvents(db).page(after=1_000, limit=100, topic=Topic(ACME, "w3")),
     "newest workflows": lambda db: SqlWorkflows(db).list(ACME, WorkflowFilter(), limit=50),
     "the newest version": lambda db: SqlWorkflows(db).latest(ACME, "exec_00000042"),
     "what waits for people": lambda db: SqlTasks(db).list_open(ACME, after=(10**9, ONE, StepPath("a")), limit=50),
@@ -110,7 +124,7 @@ QUESTIONS: dict[str, Callable[[Database], Awaitable[Any]]] = {
 
 
 async def test_no_question_reads_a_whole_table(db: Database) -> None:
-    whole = re.compile(rf"(Seq Scan on|SCAN) ({'|'.join(BIG)})\w*(?! USING)", re.IGNORECASE)
+    whole = re.compile(rf"(Seq Scan on|SCAN) ({'|'.join(BIG)})(?!\w*_seq\b)\w*(?! USING)", re.IGNORECASE)
     for name, ask in QUESTIONS.items():
         for plan in await plans_of(db, lambda ask=ask: ask(db)):
             found = [line for line in plan.splitlines() if whole.search(line) and "USING" not in line.upper()]
@@ -130,9 +144,17 @@ async def test_the_newest_come_from_the_index_in_their_order_without_sorting(db:
             assert "TEMP B-TREE" not in plan, f"{name}:\n{plan}"
 
 
-async def test_what_is_open_is_found_in_the_small_index(db: Database) -> None:
-    for plan in await plans_of(db, lambda: QUESTIONS["what is open in a shard"](db)):
-        assert "open_by_shard" in plan or "shard_idx" in plan, plan
+async def test_what_is_open_is_found_in_the_small_index_and_in_its_order(db: Database) -> None:
+    for plan in await plans_of(db, lambda: QUESTIONS["what is open in a shard"](db), many=True):
+        assert re.search(r"Index (Only )?Scan using \w+_shard_id_idx|USING INDEX executions_open_by_shard", plan), plan
+        assert not re.search(r"Sort(?! Key)|TEMP B-TREE", plan), plan
+
+
+async def test_the_feed_is_read_in_its_order_and_joins_nothing(db: Database) -> None:
+    """Also by a plan for any values, which is what PostgreSQL comes to use for a question that is asked often."""
+    for question in ("the feed", "the feed of a workflow"):
+        for plan in await plans_of(db, lambda question=question: QUESTIONS[question](db), generic=True):
+            assert not re.search(r"Hash|Join|Nested Loop|Sort(?! Key)|TEMP B-TREE", plan), f"{question}:\n{plan}"
 
 
 async def test_taking_up_an_execution_reads_only_what_came_after_its_snapshot(db: Database) -> None:
@@ -152,4 +174,4 @@ async def test_every_question_of_the_benchmark_is_answered() -> None:
     figures = await measured(Console(quiet=True), 10_000, 500)
 
     assert all(figure["p95 ms"] > 0 for figure in figures.values())
-    assert {"newest executions", "tasks for people", "the feed from somewhere"} <= set(figures)
+    assert {"newest executions", "tasks for people", "the feed from anywhere"} <= set(figures)

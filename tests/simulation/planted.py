@@ -251,8 +251,8 @@ BUGS = [
     Planted(
         "a new owner overlooks the last of its shards",
         f"{CONTROL}.orchestrator:Orchestrator._recover",
-        "await self._store.open_executions(sorted(shards))",
-        "await self._store.open_executions(sorted(shards)[:-1])",
+        "self._store.open_executions(sorted(shards))",
+        "self._store.open_executions(sorted(shards)[:-1])",
         400,
     ),
 ]
