@@ -5,6 +5,7 @@ Joins the registry, the orchestrator and the read side; owns no rule of its own 
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -14,10 +15,11 @@ from agentflow.canonical import ensure_canonical, sha256_hex
 from agentflow.contracts.tool_questions import ToolTest, ToolTestOutcome
 from agentflow.errors import Bug, Conflict, Invalid, Problem
 from agentflow.execution import messages
+from agentflow.execution.moving import Adoption, Misfit, kinds
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
 from agentflow.limits import CHILDREN_FOLLOWED_MAX, FORK_EVENTS_MAX
-from agentflow.ports import Shelf, StoredEvent
+from agentflow.ports import Shelf, StoredEvent, VersionConflict
 from agentflow.workflow.load import read
 from agentflow.workflow.references import child_workflows, tools_named
 from control_plane.audit.log import AuditLog
@@ -30,6 +32,7 @@ from control_plane.jobs.job import Job
 from control_plane.jobs.runner import Jobs
 from control_plane.live.feed import Feed
 from control_plane.orchestrator.forking import ForkWanted, parting
+from control_plane.orchestrator.moves import CannotMove, MoveWanted, judged
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionFilter, ExecutionPages
@@ -37,7 +40,7 @@ from control_plane.registry.plans import PlanStep
 from control_plane.registry.schemas import compile_schema, input_problems
 from control_plane.registry.tasks import OpenTask, TaskPlace
 from control_plane.registry.tools import RegisteredTool, ToolRegistry
-from control_plane.registry.workflows import RegisteredWorkflow, WorkflowRegistry
+from control_plane.registry.workflows import InvalidInput, RegisteredWorkflow, WorkflowRegistry
 from control_plane.replaying import Replays
 from control_plane.schedules.book import ScheduleBook
 
@@ -129,6 +132,7 @@ class StartOptions(msgspec.Struct, frozen=True):
 
 
 AT_ONCE = StartOptions()
+_MOVES_TRIED = 5  # an execution that moves on faster than it can be looked at is left alone
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,6 +258,44 @@ class ControlPlane:
             timeout_ms=workflow.timeout_ms,
             workflow_max=workflow.concurrency,
         )
+
+    async def judge_move(self, state: ExecutionState, wanted: MoveWanted) -> Adoption:
+        """What stands in the way of moving an execution to another version, as it is now."""
+        if state.workflow is None:
+            raise Bug(f"Execution {state.execution} has no workflow.")
+        current = await self.registry.program(state.tenant, state.workflow)
+        found = judged(state, current, await self.registry.program(state.tenant, wanted.workflow), wanted)
+        try:
+            workflow = await self.registry.find(state.tenant, wanted.workflow.id)
+            self.registry.check_input(workflow, await self.whole(state, state.input))
+        except InvalidInput as error:
+            refused = tuple(Misfit(f"The version does not take it: {it.message}", key=it.path) for it in error.problems)
+            return msgspec.structs.replace(found, misfits=(*found.misfits, *refused))
+        return found
+
+    async def move(
+        self, tenant: TenantId, execution: ExecutionId, wanted: MoveWanted, *, request: str
+    ) -> ExecutionState:
+        """Pin an execution to another version from here on. Raises `CannotMove`, and then nothing has changed.
+
+        One that goes on meanwhile is judged again where it then stands.
+        """
+        state = await self.orchestrator.state(tenant, execution)
+        for _ in range(_MOVES_TRIED):
+            if request in state.seen:
+                return state
+            found = await self.judge_move(state, wanted)
+            if found.misfits:
+                raise CannotMove(execution, wanted.workflow.version, found.misfits)
+            stands = kinds(state, await self.registry.program(tenant, state.workflow or wanted.workflow))
+            ask = partial(wanted.message, request=request, stands=stands)
+            try:
+                return await self.orchestrator.request(tenant, execution, ask, only_at=state.version)
+            except Conflict as conflict:
+                if conflict.code != VersionConflict.code:  # by its code: another replica may have found it out
+                    raise
+            state = await self.orchestrator.state(tenant, execution)
+        raise VersionConflict(execution, state.version)
 
     async def _reserved(self, tenant: TenantId, key: str, reference: str, input: Any, how: StartOptions) -> ExecutionId:
         """The id for a keyed start, fixed before anything begins: whoever is first, or comes again, starts that one."""

@@ -20,6 +20,7 @@ from agentflow.cli import (
     doctor,
     forks,
     limits,
+    migrate,
     people,
     replay,
     run,
@@ -65,6 +66,7 @@ app.add_typer(demo.app, name="demo")
 app.command("run")(run.run)
 app.command("replay")(replay.replay)
 app.command("deploy")(deploy.deploy)
+app.command("migrate")(migrate.migrate)
 app.add_typer(forks.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")

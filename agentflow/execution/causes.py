@@ -108,6 +108,8 @@ def _of_life(event: happened.LifecycleEvent, upcoming: Sequence[Event]) -> Itera
             yield lambda stamp: messages.Cancel(stamp, event.request, reason)
         case happened.ExecutionRetried():
             yield lambda stamp: messages.RetryFailed(stamp, event.request)
+        case happened.ExecutionMoved():
+            yield _moved(event)
         case happened.CancelRequested():
             yield lambda stamp: messages.Cancel(stamp, event.request, event.reason)
         case happened.ExecutionCancelled():
@@ -155,4 +157,11 @@ def _forked(event: happened.ExecutionStarted, recorded: Sequence[Event]) -> Caus
         event.priority,
         event.queue,
         forked.reason,
+    )
+
+
+def _moved(event: happened.ExecutionMoved) -> Cause:
+    """What stood where in the version before is not recorded: that it was no other kind was seen to then."""
+    return lambda stamp: messages.Move(
+        stamp, event.request, event.workflow, renamed=event.renamed, vars=event.vars, reason=event.reason
     )

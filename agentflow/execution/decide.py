@@ -16,6 +16,7 @@ from agentflow.execution.draft import Decision, Draft
 from agentflow.execution.events import Answered, Queued
 from agentflow.execution.evolve import TIMED_OUT
 from agentflow.execution.messages import ExecutionMessage
+from agentflow.execution.moving import adoption
 from agentflow.execution.program import Compensating, Program
 from agentflow.execution.state import (
     DUE_RETRY,
@@ -33,7 +34,8 @@ __all__ = ["Decision", "decide"]
 
 def decide(state: ExecutionState, message: ExecutionMessage, program: Program) -> Decision:
     if state.ended and not (
-        state.status is Status.FAILED and isinstance(message, messages.RetryFailed | messages.UpdateVars)
+        state.status is Status.FAILED
+        and isinstance(message, messages.RetryFailed | messages.UpdateVars | messages.Move)
     ):
         return Decision(state)  # a latecomer; the story is over
     draft = Draft(state, program, message.stamp)
@@ -235,6 +237,15 @@ def _requested(draft: Draft, message: messages.Request) -> None:
             draft.notice()
         case messages.SetBreakpoints():
             draft.record(happened.BreakpointsSet(now, message.id, message.keys))
+        case messages.Move():
+            found = adoption(state, draft.program, message)
+            if not found.misfits:
+                draft.record(
+                    happened.ExecutionMoved(
+                        now, message.id, message.workflow, found.vars, message.renamed, message.reason
+                    )
+                )
+                draft.notice()
         case messages.RetryFailed():
             if state.status is Status.FAILED and state.broken is not None:
                 _retry(draft, message, state.broken)

@@ -328,6 +328,17 @@ class ExecutionForked(msgspec.Struct, frozen=True, omit_defaults=True, tag_field
     reason: str = ""
 
 
+class ExecutionMoved(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.moved.v1"):
+    """From here on it follows another version of its workflow, and is pinned to that. What is open stays open."""
+
+    at_ms: int
+    request: str
+    workflow: WorkflowRef
+    vars: dict[str, Any] = {}  # what the version needs and the run did not have, or had by another name
+    renamed: dict[str, str] = {}  # those, and the names that are gone
+    reason: str = ""
+
+
 class CancelRequested(msgspec.Struct, frozen=True, tag_field="type", tag="execution.cancel_requested.v1"):
     at_ms: int
     request: str
@@ -376,7 +387,7 @@ WaitEvent = (
 # What concerns an execution as a whole; each may change its status.
 LifecycleEvent = (
     ExecutionStarted | ExecutionBegun | ExecutionPaused | ExecutionResumed | ExecutionRetried | ExecutionForked
-    | CancelRequested | ExecutionTimedOut
+    | ExecutionMoved | CancelRequested | ExecutionTimedOut
     | ExecutionCompleted | ExecutionFailed | ExecutionCancelled | ExecutionTerminated
 )  # fmt: skip
 Event = StepEvent | WaitEvent | ProgramMoved | VarsUpdated | BreakpointsSet | LifecycleEvent

@@ -236,6 +236,11 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
             return _retried(state, version, event)
         case happened.ExecutionForked():
             return _forked(state, version, event)
+        case happened.ExecutionMoved():
+            gone = set(event.renamed.values())
+            kept = {name: value for name, value in state.vars.items() if name not in gone}
+            seen = _saw(state, event.request)
+            return replace(state, version=version, workflow=event.workflow, vars={**kept, **event.vars}, seen=seen)
         case happened.CancelRequested():
             ending = StepFault("cancelled", event.reason or "The execution was cancelled.")
             return replace(

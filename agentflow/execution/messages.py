@@ -181,7 +181,19 @@ class RetryFailed(msgspec.Struct, frozen=True):
     id: str
 
 
-Request = Signal | Pause | Resume | Cancel | Terminate | UpdateVars | SetBreakpoints | RetryFailed
+class Move(msgspec.Struct, frozen=True):
+    """Let a run follow another version of its workflow. Decided by the program of that version (see `moving`)."""
+
+    stamp: Stamp
+    id: str
+    workflow: WorkflowRef
+    kinds: dict[str, str] = {}  # what stood, in the version it leaves, where the run stands
+    renamed: dict[str, str] = {}  # variables: the new name, and the one that the run has it under
+    vars: dict[str, Any] = {}  # variables with values that somebody gives
+    reason: str = ""
+
+
+Request = Signal | Pause | Resume | Cancel | Terminate | UpdateVars | SetBreakpoints | RetryFailed | Move
 Report = StepReported | ClaimStep | TimeReached | Admitted | ChildEnded | TaskAnswered
 Beginning = Start | Fork
 ExecutionMessage = Beginning | Report | Request

@@ -5,7 +5,7 @@ are the same for state machines, behaviour trees and model-made plans. Whatever 
 with a `key` of its own; the outcome comes back under the same key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -161,3 +161,22 @@ class Compensating(Protocol):
     """
 
     def unwind(self, run: RunView, why: StepFault) -> Intents: ...
+
+
+@runtime_checkable
+class Adoptive(Protocol):
+    """A program that a run may be moved to which another version of it has begun (see `moving`)."""
+
+    def standing(self, memory: Mapping[str, Any]) -> Iterable[str]:
+        """The places that a run is in the middle of, by what it remembers."""
+        ...
+
+    def kind_at(self, place: str) -> str | None:
+        """What stands at a place, or is asked for under a key; None where the program has nothing there."""
+        ...
+
+    def variables(self) -> Mapping[str, Any]:
+        """Those it begins with, and their first values."""
+        ...
+
+    def knows(self, variable: str) -> bool: ...

@@ -17,6 +17,7 @@ from agentflow.sdk.models import (
     ExecutionEvent,
     ExecutionSummary,
     LiveEvent,
+    MoveVerdict,
     PushedWorkflow,
     Replay,
     Replays,
@@ -95,6 +96,13 @@ class BlockingClient:
 
     def history(self, execution: str) -> list[ExecutionEvent]:
         return self._run(self._client.history(execution))
+
+    def move(self, execution: str, to: str, **how: Any) -> Execution:
+        """Takes what `Client.move` takes."""
+        return self._run(self._client.move(execution, to, **how))
+
+    def check_move(self, execution: str, to: str, **how: Any) -> MoveVerdict:
+        return self._run(self._client.check_move(execution, to, **how))
 
     def replay(self, execution: str, **how: Any) -> Replay:
         """Takes what `Client.records.replay` takes."""

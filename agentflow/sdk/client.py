@@ -30,6 +30,7 @@ from agentflow.sdk.models import (
     ExecutionList,
     ExecutionSummary,
     LiveEvent,
+    MoveVerdict,
     PushedTool,
     PushedWorkflow,
     Schedule,
@@ -358,6 +359,28 @@ class Client:
     async def answer(self, execution: str, task: str, answer: Any) -> Execution:
         """Answer a task that the execution has put before people; `task` is its path."""
         return await self._ask(execution, f"tasks/{quote(task)}/answer", {"answer": answer})
+
+    async def move(
+        self,
+        execution: str,
+        to: str,
+        *,
+        rename: dict[str, str] | None = None,
+        vars: dict[str, Any] | None = None,
+        reason: str = "",
+    ) -> Execution:
+        """Pin an execution to another version of its workflow from here on; `rename` says which variable had which
+        name before, `vars` gives values. Refused with a `Conflict`, and then nothing has changed."""
+        return await self._ask(
+            execution, "move", {"to": to, "rename": rename or {}, "vars": vars or {}, "reason": reason}
+        )
+
+    async def check_move(
+        self, execution: str, to: str, *, rename: dict[str, str] | None = None, vars: dict[str, Any] | None = None
+    ) -> MoveVerdict:
+        """What `move` would meet, as the execution stands now."""
+        body = {"to": to, "rename": rename or {}, "vars": vars or {}}
+        return await self._asked("POST", f"/executions/{_segment(execution)}/move/check", MoveVerdict, body)
 
     async def retry(self, execution: str) -> Execution:
         """Continue a failed execution from the step that failed."""

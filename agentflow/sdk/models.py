@@ -427,3 +427,22 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeploymentList(msgspec.Struct, frozen=True):
     items: list[Deployment]
+
+
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is in the way of a move: at a node, or under a key."""
+
+    node: str
+    key: str
+    reason: str
+    can_be_mapped: bool
+
+
+class MoveVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether an execution could go on by another version: `compatible`, `needs_mapping` or `refused`."""
+
+    execution_id: str
+    to: str
+    verdict: str
+    misfits: list[Misfit]
+    vars: dict[str, Any]

@@ -261,6 +261,23 @@ class DeploymentList(Shape):
     items: list[Deployment]
 
 
+class Misfit(Shape):
+    """One thing that is in the way of a move."""
+
+    node: str = Field(description="Where the execution stands; empty where it is about a key.", examples=["review"])
+    key: str = Field(examples=["vars.total"])
+    reason: str
+    can_be_mapped: bool
+
+
+class MoveVerdict(Shape):
+    execution_id: str
+    to: str = Field(examples=["1.1.0"])
+    verdict: Literal["compatible", "needs_mapping", "refused"]
+    misfits: list[Misfit]
+    vars: dict[str, Any] = Field(description="Variables that would be set by the move.")
+
+
 class Event(Shape):
     version: int
     type: str = Field(examples=["step.succeeded.v1"])

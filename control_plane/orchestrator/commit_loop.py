@@ -17,7 +17,7 @@ from agentflow.contracts.pools import may_act_for
 from agentflow.errors import AgentFlowError, Bug
 from agentflow.execution.decide import Decision
 from agentflow.execution.events import WorkflowRef
-from agentflow.execution.messages import Beginning
+from agentflow.execution.messages import Beginning, Move
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
@@ -221,6 +221,8 @@ class CommitLoop:
             return await self._program_of(arrival.message.tenant, arrival.message.workflow)
         if state.workflow is None:
             raise UnknownExecution(arrival.execution)
+        if isinstance(arrival.message, Move):  # who is to go on with it says whether it can
+            return await self._program_of(state.tenant, arrival.message.workflow)
         return await self._program_of(state.tenant, state.workflow)
 
     def _new_events(self, draft: Draft) -> NewEvents:

@@ -368,7 +368,9 @@ class Orchestrator:
                 raise NotFailed(execution, state.status)
         elif state.status is Status.QUEUED and isinstance(message, messages.Pause | messages.Resume):
             raise NotBegun(execution)
-        elif state.ended and not (isinstance(message, messages.UpdateVars) and state.status is Status.FAILED):
+        elif state.ended and not (
+            isinstance(message, messages.UpdateVars | messages.Move) and state.status is Status.FAILED
+        ):
             raise ExecutionEnded(execution, state.status)
         after = await self._routing.committed(tenant, execution, message, only_at=only_at)
         if isinstance(message, messages.Signal) and not after.ended and message.id not in after.seen:

@@ -34,6 +34,7 @@ _KINDS: dict[str, type[ExecutionMessage]] = {
         messages.UpdateVars,
         messages.SetBreakpoints,
         messages.RetryFailed,
+        messages.Move,
     )
 }
 _FAMILIES: tuple[type[AgentFlowError], ...] = (NotFound, Conflict, Rejected, Unavailable)

@@ -108,7 +108,9 @@ class Replayer:
     ) -> Program:
         if against is not None:
             return against.program
-        pinned = event.workflow if isinstance(event, happened.ExecutionStarted) else state.workflow
+        pinned = state.workflow
+        if isinstance(event, happened.ExecutionStarted | happened.ExecutionMoved):
+            pinned = event.workflow
         assert pinned is not None, "nothing but a start comes first"
         return await self._program_of(tenant, pinned)
 
@@ -169,7 +171,7 @@ class _Reading:
         )
         for stored in page:
             event = stored.event
-            if isinstance(event, happened.ExecutionStarted):
+            if isinstance(event, happened.ExecutionStarted | happened.ExecutionMoved):
                 self._workflow = event.workflow
                 event = event if self._ref is None else msgspec.structs.replace(event, workflow=self._ref)
             self.upcoming.append(event)

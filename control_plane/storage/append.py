@@ -174,7 +174,9 @@ _LISTED = """, listed AS (
     SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::text[], ?::text[], ?::text[],
                          ?::smallint[], ?::text[], ?::bigint[], ?::bigint[])
     WHERE EXISTS (SELECT FROM allowed)
-    ON CONFLICT (id) DO UPDATE SET status = excluded.status, ended_at_ms = excluded.ended_at_ms
+    ON CONFLICT (id) DO UPDATE
+    SET status = excluded.status, ended_at_ms = excluded.ended_at_ms,
+        workflow_id = excluded.workflow_id, workflow_version = excluded.workflow_version
 )"""
 _KEPT = """, kept AS (
     INSERT INTO execution_snapshots (execution_id, tenant_id, version, format, state)
@@ -253,7 +255,9 @@ _SQLITE_EXECUTIONS = """
 INSERT INTO executions (id, tenant_id, workflow_id, workflow_name, workflow_version, status, shard, trace_id,
                         started_at_ms, ended_at_ms)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET status = excluded.status, ended_at_ms = excluded.ended_at_ms
+ON CONFLICT (id) DO UPDATE
+    SET status = excluded.status, ended_at_ms = excluded.ended_at_ms,
+        workflow_id = excluded.workflow_id, workflow_version = excluded.workflow_version
 """
 _SQLITE_SNAPSHOTS = """
 INSERT INTO execution_snapshots (execution_id, tenant_id, version, format, state) VALUES (?, ?, ?, ?, ?)

@@ -63,10 +63,11 @@ def compile_tree(
     problems += tree_problems(loaded.document, tree, timed=spec.timeout is not None, complete=complete)
     if too_many := _too_many_expressions(loaded, spec):
         return None, [*problems, too_many]
-    builder = _Builder(loaded, tree, _vars_of(spec, tree), complete=complete, watch=watch)
+    known = _vars_of(spec, tree)
+    builder = _Builder(loaded, tree, known, complete=complete, watch=watch)
     root = builder.whole()
     problems += builder.problems
-    return (None, problems) if problems or not complete else (TreeProgram(root, spec.vars), [])
+    return (None, problems) if problems or not complete else (TreeProgram(root, spec.vars, known.fields), [])
 
 
 def _too_many_expressions(loaded: LoadedWorkflow, spec: TreeSpec) -> Problem | None:

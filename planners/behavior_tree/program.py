@@ -5,7 +5,7 @@ nodes that the outcome concerns. One that would visit too many nodes stops where
 `#slice` and asks for a timer that is due at once, so that others have their turn between.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from agentflow import limits
@@ -23,7 +23,7 @@ from agentflow.execution.program import (
 from planners.behavior_tree.leaves import Leaf
 from planners.behavior_tree.node import Node, halt, visit
 from planners.behavior_tree.parallel import Parallel
-from planners.behavior_tree.plan import tree_plan
+from planners.behavior_tree.plan import kind_of, tree_plan
 from planners.behavior_tree.result import FAILED, RUNNING, SUCCEEDED, Result, Setting
 from planners.behavior_tree.tick import Tick, Yielding
 from planners.plan import Plan
@@ -35,9 +35,11 @@ _PASSES_MAX = 8
 
 
 class TreeProgram:
-    def __init__(self, root: Node, vars: Mapping[str, Any]) -> None:
+    def __init__(self, root: Node, vars: Mapping[str, Any], known: Collection[str] = ()) -> None:
+        """`known`: every variable that is declared or set anywhere in it."""
         self.root = root
         self._vars = dict(vars)
+        self._known = frozenset(known)
         self._nodes = {node.path: node for node in walk(root)}
         kept = {
             node.name: node.output_key for node in self._nodes.values() if isinstance(node, Leaf) and node.keeps_output
@@ -46,6 +48,24 @@ class TreeProgram:
 
     def plan(self) -> Plan:
         return tree_plan(self.root)
+
+    # What a run that another version began may be moved by (`agentflow.execution.moving`).
+
+    def standing(self, memory: Mapping[str, Any]) -> Iterator[str]:
+        """Nodes that are running, and `#slice`: in the middle of a tick nothing can be moved."""
+        for key, value in memory.items():
+            if key == SLICE or value == RUNNING or (isinstance(value, list) and value[:1] == [RUNNING]):
+                yield key
+
+    def kind_at(self, place: str) -> str | None:
+        node = self._nodes.get(place)
+        return None if node is None else kind_of(node)
+
+    def variables(self) -> Mapping[str, Any]:
+        return self._vars
+
+    def knows(self, variable: str) -> bool:
+        return variable in self._known
 
     def begin(self, run: RunView) -> Intents:
         tick = Tick(run, None, [], self._yielding)

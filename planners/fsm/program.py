@@ -4,7 +4,7 @@ An outcome's key is the place in the machine that it belongs to (`review/2/lint`
 is needed to go on; how, is in `walk`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentflow.contracts.step import StepFault
@@ -21,6 +21,7 @@ from agentflow.execution.program import (
 )
 from agentflow.workflow.model import Fsm
 from planners.fsm import undo
+from planners.fsm.places import kind_at, sets_variable, standing
 from planners.fsm.plan import machine_plan
 from planners.fsm.table import Frame, Machine
 from planners.fsm.walk import Walk
@@ -36,6 +37,20 @@ class FsmProgram:
 
     def plan(self) -> Plan:
         return machine_plan(self._written)
+
+    # What a run that another version began may be moved by (`agentflow.execution.moving`).
+
+    def standing(self, memory: Mapping[str, Any]) -> Iterator[str]:
+        return standing(memory)
+
+    def kind_at(self, place: str) -> str | None:
+        return kind_at(self._top.machine, place)
+
+    def variables(self) -> Mapping[str, Any]:
+        return self._vars
+
+    def knows(self, variable: str) -> bool:
+        return variable in self._vars or sets_variable(self._top.machine, variable)
 
     def begin(self, run: RunView) -> Intents:
         walk = Walk(self._top, run)

@@ -28,7 +28,7 @@ _ENDS = (
     happened.ExecutionCancelled,
     happened.ExecutionTerminated,
 )
-_AFTER_A_FAILURE = (happened.VarsUpdated, happened.ExecutionRetried)
+_AFTER_A_FAILURE = (happened.VarsUpdated, happened.ExecutionMoved, happened.ExecutionRetried)
 
 
 class Violation(NamedTuple):

@@ -70,6 +70,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af executions list",
         "af executions show",
         "af limits",
+        "af migrate",
         "af keys",
         "af keys new",
         "af keys rekey",
