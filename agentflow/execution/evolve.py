@@ -237,10 +237,7 @@ def _life(state: ExecutionState, event: happened.LifecycleEvent) -> ExecutionSta
         case happened.ExecutionForked():
             return _forked(state, version, event)
         case happened.ExecutionMoved():
-            gone = set(event.renamed.values())
-            kept = {name: value for name, value in state.vars.items() if name not in gone}
-            seen = _saw(state, event.request)
-            return replace(state, version=version, workflow=event.workflow, vars={**kept, **event.vars}, seen=seen)
+            return _moved(state, version, event)
         case happened.CancelRequested():
             ending = StepFault("cancelled", event.reason or "The execution was cancelled.")
             return replace(
@@ -393,6 +390,13 @@ def _forked(state: ExecutionState, version: int, event: happened.ExecutionForked
         forked=event.of,
         seen=_saw(state, event.request),
     )
+
+
+def _moved(state: ExecutionState, version: int, event: happened.ExecutionMoved) -> ExecutionState:
+    gone = set(event.renamed.values())
+    kept = {name: value for name, value in state.vars.items() if name not in gone}
+    seen = _saw(state, event.request)
+    return replace(state, version=version, workflow=event.workflow, vars={**kept, **event.vars}, seen=seen)
 
 
 def _taken_up(state: ExecutionState, broken: Broken) -> ExecutionState:

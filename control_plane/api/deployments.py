@@ -50,6 +50,8 @@ async def deploy(
     Its result says `registered: false`, with every execution that would have gone another way, unless that is accepted.
     """
     ref, _, _ = await behind.registry.candidate(body.definition)  # what is wrong with it is told now
+    accepted = {} if body.accept_divergence is None else {"accepted_divergence": body.accept_divergence}
+    concerning("workflow", f"{ref.name}@{ref.version}", **accepted)
     wanted = DeploymentRequest(
         definition=body.definition,
         workflow=ref.name,

@@ -27,7 +27,7 @@ async def test_a_version_that_changes_nothing_for_recorded_executions_is_registe
     assert (await api.workflow("steady")).version == "1.1.0"
 
 
-async def test_one_that_would_have_gone_another_way_is_blocked_until_that_is_accepted_with_a_reason(api):
+async def test_one_that_would_have_gone_another_way_is_blocked_until_that_is_accepted_with_a_reason(api, http):
     await deployed(api, text("changed", "1.0.0"))
     await ran(api, "changed", 3)
 
@@ -43,6 +43,9 @@ async def test_one_that_would_have_gone_another_way_is_blocked_until_that_is_acc
     newest, oldest = await api.records.deployments("changed")
     assert (newest.version, newest.diverged, newest.reason) == ("1.1.0", 1, "small ones wait now")
     assert (oldest.version, oldest.reason) == ("1.0.0", "")
+    audit = (await http.get("/api/v1/audit", params={"filter[action]": "workflows.deploy"})).json()["items"]
+    records = [link["record"] for link in audit if link["record"]["resource"]["id"] == "changed@1.1.0"]
+    assert "small ones wait now" in [record["details"].get("accepted_divergence") for record in records]
     assert newest.by == (await api.identity.whoami()).user
 
 
