@@ -78,6 +78,7 @@ async def _serve(settings: Settings, behind: ControlPlane, stop: asyncio.Event) 
             lifespan="off",
             log_config=None,
             access_log=False,
+            server_header=False,
             timeout_graceful_shutdown=_GOODBYE_S,
             ws="websockets-sansio",
             ws_max_size=limits.LIVE_MESSAGE_BYTES_MAX,

@@ -1,9 +1,11 @@
 """The API at 100 requests a second beside a working worker: how long a GET and an asynchronous start take."""
 
 import asyncio
+import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import quantiles
 
@@ -34,7 +36,37 @@ async def _measured(console: Console) -> Figures:
         ):
             await client.push_workflow(workloads.line())
             await workloads.throughput(client, executions=20, concurrency=10)  # warm
-            return await _paced(client)
+            async with _disk(Path(scratch)) as disk:
+                figures = await _paced(client)
+            return {**figures, "fsync of the disk p95 ms": quantiles(disk, n=100)[94] * 1000}
+
+
+@asynccontextmanager
+async def _disk(folder: Path) -> AsyncIterator[list[float]]:
+    """How long the disk takes to make a few bytes safe, in the same seconds: a start cannot be quicker than that.
+
+    Where this is large somebody else writes to the disk, and so is POST's tail; GET waits for no commit.
+    """
+    taken: list[float] = []
+
+    def once() -> float:
+        with (folder / "beside").open("ab", buffering=0) as file:
+            began = time.perf_counter()
+            file.write(b"x" * 4096)
+            os.fsync(file.fileno())
+            return time.perf_counter() - began
+
+    async def watch() -> None:
+        while True:
+            taken.append(await asyncio.to_thread(once))
+            await asyncio.sleep(0.2)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield taken
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
 async def _paced(client: Client) -> Figures:

@@ -23,6 +23,13 @@ _ANY_VERSION = re.compile(rb"application/vnd\.agentflow\.[^,;\s]*")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _JSON = b"application/json"
 _GZIPPED = b'-gzip"'
+# Of every answer, whatever it is: it is no page, it holds nothing to be run, and no other page may frame it or read it.
+_CLOSED = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+)
+_ONLY_TLS = (b"strict-transport-security", b"max-age=31536000")
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +57,14 @@ class Exchange:
         structlog.contextvars.bind_contextvars(request_id=request.decode())
         read = scope["method"] in ("GET", "HEAD")
         asked = _version_asked(accept)
-        answer = _Answer(send, request, known=known if read else None, gzip=b"gzip" in encodings, versioned=bool(asked))
+        answer = _Answer(
+            send,
+            request,
+            known=known if read else None,
+            gzip=b"gzip" in encodings,
+            versioned=bool(asked),
+            closed=(*_CLOSED, _ONLY_TLS) if scope.get("scheme") == "https" else _CLOSED,
+        )
         if asked is None:
             await problem_response(NotAcceptable(accept.decode("latin-1")))(scope, receive, answer)
         else:
@@ -71,10 +85,20 @@ def _version_asked(accept: bytes) -> bytes | None:
 class _Answer:
     """The `send` that the application is given."""
 
-    __slots__ = ("_gzip", "_known", "_request", "_send", "_start", "_versioned", "status")
+    __slots__ = ("_closed", "_gzip", "_known", "_request", "_send", "_start", "_versioned", "status")
 
-    def __init__(self, send: Send, request: bytes, *, known: bytes | None, gzip: bool, versioned: bool) -> None:
+    def __init__(
+        self,
+        send: Send,
+        request: bytes,
+        *,
+        known: bytes | None,
+        gzip: bool,
+        versioned: bool,
+        closed: tuple[tuple[bytes, bytes], ...] = _CLOSED,
+    ) -> None:
         self._send = send
+        self._closed = closed
         self._request = request
         self._known = known  # ETags the caller has; None where the request is no read
         self._gzip = gzip
@@ -87,6 +111,7 @@ class _Answer:
             self.status = message["status"]
             message["headers"] = headers = list(message.get("headers", ()))
             headers.append((b"x-request-id", self._request))
+            headers += self._closed
             if self._known is None and not self._gzip and not self._versioned:
                 await self._send(message)
             else:
