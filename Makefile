@@ -38,6 +38,7 @@ check: $(READY) ## lint, formatting, types, import contracts, lock and generated
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python requirements/lock.py --check
+	@$(BIN)/buf lint proto
 	@$(BIN)/python proto/generate.py --check
 
 bench: $(READY) ## measure and print tables; SUBJECTS="platform peers" chooses; saves bench/results/latest.json
