@@ -5,12 +5,12 @@ A credential belongs to the address it was made for and is never sent to another
 """
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
 import msgspec
 
+from agentflow.durable_files import replace_private
 from agentflow.errors import Rejected
 
 _LOCAL = "credential.json"
@@ -81,9 +81,4 @@ def _read(file: Path) -> list[Credential]:
 
 
 def _write(file: Path, credentials: list[Credential]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as writing:
-        writing.write(msgspec.json.format(msgspec.json.encode(credentials), indent=2) + b"\n")
-    beside.replace(file)
+    replace_private(file, msgspec.json.format(msgspec.json.encode(credentials), indent=2) + b"\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from agentflow.artifacts.keeper import Kept
+from agentflow.durable_files import flush_folder
 from agentflow.errors import Bug
 from agentflow.ports import ArtifactsUnavailable
 
@@ -47,7 +48,7 @@ class Folder:
             os.fsync(spool.fileno())
             self._make(target.parent)
             _path_of(spool).replace(target)
-            _flush_folder(target.parent)
+            flush_folder(target.parent)
         except OSError as error:
             self._away(error)
 
@@ -89,7 +90,7 @@ class Folder:
             return
         self._make(folder.parent)
         folder.mkdir(exist_ok=True)
-        _flush_folder(folder.parent)
+        flush_folder(folder.parent)
 
     def _clear_spool(self) -> None:
         too_old = time.time() - _ABANDONED_S  # noqa: TID251 - compared with the file system's own clock
@@ -118,11 +119,3 @@ def _path_of(spool: BinaryIO) -> Path:
     if not isinstance(spool, _SpoolFile):
         raise Bug("A folder can keep only what it spooled itself.")
     return spool.path
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

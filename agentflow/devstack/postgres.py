@@ -18,8 +18,8 @@ _READY = re.compile(r"database system is ready to accept connections")
 class PostgresServer:
     def __init__(self, process: ChildProcess, port: int) -> None:
         self.process = process
-        self.dsn = self._dsn(port, "postgres")
-        self._port = port
+        self.port = port
+        self.dsn = self.dsn_of("postgres")
         self._numbers = count(1)
 
     async def create_database(self) -> str:
@@ -30,11 +30,10 @@ class PostgresServer:
             await connection.execute(f"CREATE DATABASE {name}")
         finally:
             await connection.close()
-        return self._dsn(self._port, name)
+        return self.dsn_of(name)
 
-    @staticmethod
-    def _dsn(port: int, database: str) -> str:
-        return f"postgres://agentflow@{LOOPBACK}:{port}/{database}"
+    def dsn_of(self, database: str) -> str:
+        return f"postgres://agentflow@{LOOPBACK}:{self.port}/{database}"
 
 
 @asynccontextmanager

@@ -6,12 +6,12 @@ Where that file has gone, another key takes the place of the lost one: whoever m
 database owns the deployment already.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Protocol
 
 from agentflow.clock import Clock
+from agentflow.durable_files import replace_private
 from control_plane.identity import api_keys
 from control_plane.identity.api_keys import NewKey
 from control_plane.identity.people import DEPLOYMENT_TENANT, ApiKey, CredentialStore, Person
@@ -75,9 +75,4 @@ def _tell(made: NewKey, file: Path | None) -> None:
         sys.stderr.write(_SHOWN.format(key=made.text))
         sys.stderr.flush()
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f"{file.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as writing:
-        writing.write(made.text + "\n")
-    beside.replace(file)
+    replace_private(file, f"{made.text}\n".encode())

@@ -5,7 +5,7 @@ bus, and only used to share fairly. A wrong idea of it costs balance for a momen
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 
 import structlog
@@ -126,7 +126,7 @@ class Ownership:
     async def _renew(self) -> None:
         if self.epochs:
             asked_s = self._clock.monotonic_s()
-            ours = await self._leases.renew(self.replica, lease_s=self._lease_s)
+            ours = await self._answered(self._leases.renew(self.replica, lease_s=self._lease_s))
             self._renewed_s = asked_s
             taken = [shard for shard, epoch in self.epochs.items() if ours.get(shard) != epoch]
             await self.forget(taken, why="taken over")
@@ -136,10 +136,29 @@ class Ownership:
                 await self._leases.release(self.replica, unserved)
                 await self._say("=")
 
+    async def _answered(self, renewing: Coroutine[None, None, dict[int, int]]) -> dict[int, int]:
+        """Past the lease others own our shards, however long the database takes to say so: we let go before it does.
+
+        Or what is sent to those shards would go on reaching us, who can commit nothing, and not them.
+        """
+        asking = asyncio.ensure_future(renewing)
+        try:
+            left_s = self._renewed_s + self._lease_s - self._clock.monotonic_s()
+            await asyncio.wait([asking], timeout=max(0.0, left_s))
+            if not asking.done():
+                await self.forget(list(self.epochs), why="ran out")
+            return await asking
+        finally:
+            asking.cancel()
+
     async def _take(self, shards: Collection[int], *, steal: bool = False) -> None:
         asked_s = self._clock.monotonic_s()
         taken: Mapping[int, int] = await self._leases.acquire(
             list(shards), self.replica, lease_s=self._lease_s, steal=steal
+        )
+        # Ours once more under another epoch: somebody had them in between, and what we remember of them is old.
+        await self.forget(
+            [one for one, epoch in taken.items() if self.epochs.get(one, epoch) != epoch], why="taken over"
         )
         new = [shard for shard in taken if shard not in self.epochs]
         if new:

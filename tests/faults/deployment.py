@@ -66,15 +66,18 @@ agents:
   patient: {type: function, call: "breakable:patient", concurrency: 50}
 """
 
+ONE_QUICK = "fsm: {initial_state: a, final_states: [a], states: {a: {agent: quick}}}"
 WORKFLOWS = {
-    "line": "{initial_state: a, final_states: [c], states: {a: {agent: quick, on_success: b}, "
+    "line": "fsm: {initial_state: a, final_states: [c], states: {a: {agent: quick, on_success: b}, "
     "b: {agent: patient, timeout: 120s, on_success: c}, c: {agent: quick}}}",
-    "nap": "{initial_state: a, final_states: [c], states: {a: {agent: quick, on_success: b}, "
+    "nap": "fsm: {initial_state: a, final_states: [c], states: {a: {agent: quick, on_success: b}, "
     "b: {wait: {duration: 1s}, on_success: c}, c: {agent: quick}}}",
-    "hasty": "{initial_state: a, final_states: [b], states: {a: {agent: quick, timeout: 2s, on_success: b}, "
+    "hasty": "fsm: {initial_state: a, final_states: [b], states: {a: {agent: quick, timeout: 2s, on_success: b}, "
     "b: {agent: quick, timeout: 2s}}}",
-    "crowd": "{initial_state: a, final_states: [a], states: "
+    "crowd": "fsm: {initial_state: a, final_states: [a], states: "
     "{a: {map: {over: '${input.items}', concurrency: 100, do: {agent: patient, timeout: 120s}}}}}",
+    "quick": ONE_QUICK,
+    "limited": f"concurrency: 4, {ONE_QUICK}",
 }
 
 
@@ -114,9 +117,9 @@ class Deployment:
         client = await self.stack.enter_async_context(Client(process.ready_match["url"], api_key=key))
         await eventually(client.ready, within_s=20)
         if not (await client.workflows()).items:
-            for name, machine in WORKFLOWS.items():
+            for name, spec in WORKFLOWS.items():
                 head = f"apiVersion: agentflow/v1\nkind: Workflow\nmetadata: {{name: {name}, version: 1.0.0}}\n"
-                await client.push_workflow(f"{head}spec:\n  planner: fsm\n  fsm: {machine}\n")
+                await client.push_workflow(f"{head}spec: {{planner: fsm, {spec}}}\n")
         return Plane(process, client)
 
     async def worker(self, *, nats_url: str = "", **env: str) -> ChildProcess:

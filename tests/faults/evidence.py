@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from agentflow.bus.nats_jetstream import jetstream
-from agentflow.bus.subjects import AGENTS
+from agentflow.bus.subjects import AGENTS, shard_inbox
 from agentflow.clock import SystemClock
 from agentflow.contracts.step import StepRequest
 from agentflow.ids import ExecutionId, StepPath
@@ -19,6 +19,8 @@ from agentflow.testing import eventually
 from tests.invariants.history import Asked, Effect, History, Reign
 from tests.invariants.rules import Story, assert_holds
 from tests.invariants.stored import reigns_now, stored_history
+
+SHARDS = 16
 
 
 @dataclass
@@ -68,9 +70,10 @@ class Evidence:
         except AssertionError:
             assert_holds(history)  # says what is open, and why
             raise
+        sent = None if self.bus_forgot else await _all_sent(self.nats_url)
         history = msgspec.structs.replace(
-            history,
-            sent=None if self.bus_forgot else await _sent(self.nats_url),
+            await self.history(),
+            sent=sent,
             healed_at_ms=healed_at_ms,
             ends_within_ms=round(within_s * 1000),
         )
@@ -78,9 +81,15 @@ class Evidence:
         return history
 
 
-async def _sent(nats_url: str) -> frozenset[tuple[ExecutionId, StepPath, int]]:
-    """Every attempt that the bus was given."""
+async def _all_sent(nats_url: str) -> frozenset[tuple[ExecutionId, StepPath, int]]:
+    """Every attempt that the bus was given, once owners have heard whatever was said to them, late results too."""
     async with jetstream(nats_url, name="evidence", tends_streams=False) as bus:
+
+        async def all_is_heard() -> bool:
+            backlogs = [await bus.backlog(shard_inbox(shard)) for shard in range(SHARDS)]
+            return not any(each.waiting or each.unacked for each in backlogs)
+
+        await eventually(all_is_heard, within_s=20)
         requests = [message.read(StepRequest) async for message in bus.replay(AGENTS) if message.type == "request"]
     return frozenset((one.execution_id, one.path, one.attempt) for one in requests)
 

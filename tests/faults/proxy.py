@@ -21,6 +21,7 @@ class Proxy:
         self.cut_down = False
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._garbled: tuple[bytes, bytes] | None = None
         self._up_waits: list[tuple[bytes, Callable[[], bool]]] = []
         self._after_up: Callable[[], bool] | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -39,12 +40,18 @@ class Proxy:
 
         self.on_request(words, sent)
 
+    def garble(self, words: bytes, into: bytes) -> None:
+        """From now on these bytes arrive as others, as many: a message is lost, and its line goes on."""
+        assert len(words) == len(into)
+        self._garbled = (words, into)
+
     def cut(self) -> None:
         """Nothing passes any more, and nobody is told."""
         self.cut_up = self.cut_down = True
 
     def mend(self) -> None:
         self.cut_up = self.cut_down = False
+        self._garbled = None
         self.reset()  # what was lost on the way leaves both sides at odds: they must begin anew
 
     def reset(self) -> None:
@@ -78,7 +85,7 @@ class Proxy:
         with suppress(ConnectionError):
             while chunk := await reader.read(_CHUNK):
                 if not self.cut_up and self._may_pass(chunk):
-                    writer.write(chunk)
+                    writer.write(chunk if self._garbled is None else chunk.replace(*self._garbled))
                     await writer.drain()
         writer.transport.abort()
 

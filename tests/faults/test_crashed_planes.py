@@ -1,14 +1,12 @@
-"""Control planes that die, stand still or are cut off at the worst moment, on real servers (F-1, F-2, F-6, F-7, F-12).
+"""Control planes that die or are cut off at the worst moment, on real servers (F-1, F-2, F-7, F-12).
 
 The worst moments are found on the wire: a proxy sees the commit pass, or the publish, and strikes there.
 """
 
-import asyncio
-
 import pytest
 
 from agentflow.testing import eventually
-from tests.faults.deployment import LEASE_S, deployed
+from tests.faults.deployment import deployed
 from tests.faults.proxy import proxied
 
 STARTED = b"execution.started.v1"
@@ -87,48 +85,11 @@ async def test_a_plane_killed_around_the_publish_of_a_committed_step_loses_no_st
         assert len({event.execution for event in history.events}) == 1
 
 
-@pytest.mark.parametrize("moment", ["before the commit", "after the commit", "before the publish"])
-async def test_an_owner_that_stands_still_past_its_lease_writes_nothing_when_it_wakes(
-    nats, postgres_dsn, tmp_path, moment
-):
-    """F-6."""
-    async with (
-        deployed(tmp_path, postgres_dsn, nats) as here,
-        proxied(postgres_dsn) as (line, dsn),
-        proxied(nats.url) as (bus, nats_url),
-    ):
-        await here.worker()
-        first = await here.plane(dsn=dsn, nats_url=nats_url)
-        stopped = asyncio.Event()
-
-        def stop() -> bool:
-            first.stop()
-            stopped.set()
-            return True  # what is under way arrives all the same, or is answered when nobody listens
-
-        executions = [await here.start(first, "line", key=f"k{number}") for number in range(4)]
-        await eventually(lambda: here.ran("patient") == 4, within_s=20)
-        if moment == "before the publish":
-            bus.on_request(STEP, stop)
-        elif moment == "after the commit":
-            line.on_answer_to(b"step.succeeded.v1", stop)
-        else:
-            line.on_request(b"step.succeeded.v1", stop)
-        here.let_go()
-        await stopped.wait()
-        second = await here.plane()
-        await eventually(lambda: second.shards == 16, within_s=10 * LEASE_S)
-        first.go_on()
-
-        history = await here.check()
-        assert {event.execution for event in history.events} == set(executions)
-        await eventually(lambda: first.shards == 8, within_s=30)  # it has learned, and shares again
-
-
 async def test_a_plane_that_starts_beside_another_runs_nothing_of_it_twice(nats, postgres_dsn, tmp_path):
     """F-12."""
     async with deployed(tmp_path, postgres_dsn, nats) as here:
-        await here.worker()
+        for _ in range(2):  # one of them would notice by itself that it was given a step twice
+            await here.worker()
         first = await here.plane()
         for number in range(6):
             assert await here.start(first, "line", key=f"k{number}")

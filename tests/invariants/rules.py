@@ -345,7 +345,8 @@ def everything_ends_once_nothing_is_broken(story: Story) -> Iterator[str]:
     history = story.history
     for execution, state in story.states.items() if history.all_end else ():
         if not state.ended:
-            yield f"{execution} is still {state.status} at version {state.version}"
+            under_way = [f"{flight.path}#{flight.attempt}" for flight in state.in_flight.values()]
+            yield f"{execution} is still {state.status} at version {state.version}, with {under_way} under way"
     if history.healed_at_ms is None or history.ends_within_ms is None:
         return
     for execution, state in story.states.items():
