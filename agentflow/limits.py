@@ -106,6 +106,8 @@ JOB_PROGRESS_S = 0.5  # how far a job is is written this often at most
 JOB_ATTEMPTS_MAX = 3  # control planes that may die with a job before it counts as what kills them
 REPLAYS_PER_JOB_MAX = 1_000
 REPLAYS_BEFORE_DEPLOYMENT = 50  # of the newest executions, decided again by a version before it is registered
+TRACE_EXECUTIONS_MAX = 200  # a parent and its children, in one trace that is looked at
+TRACE_RECORDS_MAX = 4_000  # records of tool calls looked through for those of one trace
 REPLAY_SLICE = 25  # decisions made again before others have a turn: about a millisecond
 
 # Rhythm.

@@ -43,6 +43,7 @@ from control_plane.registry.tools import RegisteredTool, ToolRegistry
 from control_plane.registry.workflows import InvalidInput, RegisteredWorkflow, WorkflowRegistry
 from control_plane.replaying import Replays
 from control_plane.schedules.book import ScheduleBook
+from control_plane.traces import Traces
 
 
 class ExecutionQueries(ExecutionPages, Protocol):
@@ -174,6 +175,7 @@ class ControlPlane:
     jobs: Jobs
     replays: Replays
     deployments: Deployments
+    traces: Traces
     setup: Setup
 
     async def register(

@@ -64,6 +64,7 @@ from control_plane.storage.shared_clock import shared_clock
 from control_plane.storage.tasks import SqlTasks
 from control_plane.storage.tools import SqlTools
 from control_plane.storage.workflows import SqlWorkflows
+from control_plane.traces import Traces
 from control_plane.upkeep import retention_job
 
 
@@ -137,6 +138,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             jobs=Jobs(SqlJobs(db), {**replays.jobs, **deployments.jobs}, clock=clock, new_id=ids.ulid),
             replays=replays,
             deployments=deployments,
+            traces=Traces(executions, store, audit),
             setup=_setup(settings, db),
         )
         upkeep = retention_kept(db, _purge(settings, db, artifacts, clock), clock)

@@ -1,13 +1,16 @@
-"""`af executions explain|ticks|break`: why an execution is where it is, and stopping it to look around."""
+"""`af executions explain|trace|ticks|break`: why an execution is where it is, and stopping it to look around."""
 
 import asyncio
 import json as jsonlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentflow.cli.orders import ExecutionArgument, app, ask
 from agentflow.cli.output import JsonFlag, print_json, stdout
+
+if TYPE_CHECKING:
+    from agentflow.sdk.models import Span
 
 __all__ = ["app"]  # the commands of `af executions`, with these added
 
@@ -40,6 +43,40 @@ def explain(
             _say(f"{it.version:>6}  {it.expression}  ->  {ended}")
             if it.values:
                 _say("        " + ", ".join(f"{name} = {_shown(value)}" for name, value in it.values.items()))
+
+    asyncio.run(run())
+
+
+@app.command()
+def trace(execution: ExecutionArgument, json: JsonFlag = False) -> None:
+    """Show where the time of an execution went: its steps, attempts, waits, tool calls and children.
+
+    \b
+    Examples:
+      af executions trace exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+
+    async def run() -> None:
+        from agentflow.cli.connection import control_plane
+
+        async with control_plane() as api:
+            found = await api.records.trace((await api.execution(execution)).trace_id)
+        if json:
+            print_json(found)
+            return
+        _say(f"trace {found.trace_id}")
+        below: dict[str | None, list[Span]] = {}
+        known = {span.span_id for span in found.items}
+        for span in found.items:
+            parent = span.parent_span_id if span.parent_span_id in known else None
+            below.setdefault(parent, []).append(span)
+        rest = [(0, span) for span in reversed(below.get(None, []))]
+        while rest:
+            depth, span = rest.pop()
+            mark = {"ok": "✓", "error": "✗"}.get(span.status, "·")
+            took = "under way" if span.duration_ms is None else f"{span.duration_ms} ms"
+            _say(f"{'  ' * depth}{mark} {span.kind} {span.name}  {took}")
+            rest += [(depth + 1, child) for child in reversed(below.get(span.span_id, []))]
 
     asyncio.run(run())
 

@@ -22,6 +22,7 @@ from agentflow.sdk.models import (
     Replay,
     Replays,
     StartedExecution,
+    TraceView,
     Workflow,
     WorkflowSummary,
 )
@@ -103,6 +104,9 @@ class BlockingClient:
 
     def check_move(self, execution: str, to: str, **how: Any) -> MoveVerdict:
         return self._run(self._client.check_move(execution, to, **how))
+
+    def trace(self, trace_id: str) -> TraceView:
+        return self._run(self._client.records.trace(trace_id))
 
     def replay(self, execution: str, **how: Any) -> Replay:
         """Takes what `Client.records.replay` takes."""

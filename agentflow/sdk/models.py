@@ -446,3 +446,24 @@ class MoveVerdict(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     misfits: list[Misfit]
     vars: dict[str, Any]
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that took time: an execution, a step, an attempt, a wait, a tool call."""
+
+    span_id: str
+    parent_span_id: str | None
+    kind: str
+    name: str
+    execution_id: str
+    started_at: str
+    ended_at: str | None
+    duration_ms: int | None
+    status: str
+    attributes: dict[str, Any] = {}
+
+
+class TraceView(msgspec.Struct, frozen=True, kw_only=True):
+    trace_id: str
+    items: list[Span]
+    truncated: bool = False

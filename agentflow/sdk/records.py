@@ -1,4 +1,4 @@
-"""What is asked about executions that are on record: replaying them. Part of the client, as `client.records`."""
+"""What is asked about executions that are on record: replays, trials, traces. Part of the client: `client.records`."""
 
 import asyncio
 import secrets
@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from agentflow.errors import Unavailable
-from agentflow.sdk.models import Deployment, DeploymentList, Job, Replay, Replays
+from agentflow.sdk.models import Deployment, DeploymentList, Job, Replay, Replays, TraceView
 
 _Answer = TypeVar("_Answer")
 _LOOK_S = 0.5
@@ -83,6 +83,10 @@ class RecordOperations:
         """How the versions of a workflow came to be registered, newest first."""
         path = f"/workflows/{quote(workflow, safe='@')}/deployments"
         return (await self._ask("GET", path, DeploymentList)).items
+
+    async def trace(self, trace_id: str) -> TraceView:
+        """Everything that was done under a trace id, as spans in the order in which they began."""
+        return await self._ask("GET", f"/traces/{quote(trace_id, safe='')}", TraceView)
 
     async def job(self, job: str) -> Job:
         return await self._ask("GET", f"/jobs/{quote(job, safe='')}", Job)

@@ -28,6 +28,7 @@ from control_plane.api import (
     tasks,
     tenants,
     tools,
+    traces,
     workflows,
 )
 from control_plane.api.answers import problem_answer
@@ -76,6 +77,7 @@ def routes(control_plane: ControlPlane, version: str, *, any_host: bool = False)
         looking_back,
         orders,
         moves,
+        traces,
         forks,
         schedules,
         tasks,

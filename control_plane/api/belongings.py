@@ -30,6 +30,7 @@ _FOUND_BY: dict[str, _Find] = {
     "/api/v1/schedules/{name}": lambda plane, caller, it: plane.schedules.find(caller.tenant, it),
     "/api/v1/tenants/{tenant}": lambda plane, caller, it: plane.identity.tenants.show(caller, it),
     "/api/v1/tools/{reference}": lambda plane, caller, it: plane.tools.find(caller.tenant, it),
+    "/api/v1/traces/{trace}": lambda plane, caller, it: plane.traces.find(caller.tenant, it),
     "/api/v1/users/{user}": lambda plane, caller, it: plane.identity.directory.user(caller, it),
     "/api/v1/workflows/{name}": lambda plane, caller, it: plane.registry.find(caller.tenant, it),
     "/api/v1/workflows/{reference}": lambda plane, caller, it: plane.registry.find(caller.tenant, it),

@@ -278,6 +278,25 @@ class MoveVerdict(Shape):
     vars: dict[str, Any] = Field(description="Variables that would be set by the move.")
 
 
+class Span(Shape):
+    span_id: str = Field(pattern="^[0-9a-f]{16}$")
+    parent_span_id: str | None
+    kind: Literal["execution", "step", "attempt", "timer", "signal", "child", "task", "tool_call"]
+    name: str = Field(examples=["classify"])
+    execution_id: str
+    started_at: str = Moment
+    ended_at: str | None = Field(description="Null while it is under way.")
+    duration_ms: int | None
+    status: Literal["unset", "ok", "error"]
+    attributes: dict[str, Any]
+
+
+class TraceView(Shape):
+    trace_id: str
+    items: list[Span]
+    truncated: bool = Field(description="There is more than one look may take.")
+
+
 class Event(Shape):
     version: int
     type: str = Field(examples=["step.succeeded.v1"])

@@ -108,6 +108,16 @@ class SqlExecutions:
             row = (await connection.execute(query)).one_or_none()
         return None if row is None else _summary(row)
 
+    async def with_trace(self, tenant: TenantId, trace: str, *, from_ms: int, until_ms: int) -> Sequence[ExecutionId]:
+        """Those that started in that time and have this trace, in the order of their starts."""
+        query = select(executions.c.id).where(
+            executions.c.tenant_id == tenant,
+            executions.c.started_at_ms.between(from_ms, until_ms),
+            executions.c.trace_id == trace,
+        )
+        async with self._database.read(tenant) as connection:
+            return [ExecutionId(found) for found in await connection.scalars(query.order_by(executions.c.id))]
+
     async def _tagged(self, tenant: TenantId, tag: str | None) -> Sequence[str]:
         """Workflows with a tag: as many as people wrote, which is not many. Executions are then found in order."""
         if tag is None:

@@ -208,6 +208,11 @@ def _move(call):
         call("POST", f"/api/v1/executions/{{execution}}/move{part}", {"to": "1.0.0"}, names={"execution": held})
 
 
+def _trace(call, execution):
+    trace = call("GET", "/api/v1/executions/{execution}", names={"execution": execution}).json()["trace_id"]
+    call("GET", "/api/v1/traces/{trace}", names={"trace": trace})
+
+
 def _replay(call, execution):
     """One execution at once, and many as a job; a version tried on them before it is registered."""
     call("POST", "/api/v1/deployments", {"definition": WORKFLOW, "last": 1})
@@ -261,6 +266,7 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
     for part in ("", "/checkpoint"):
         call("GET", f"/api/v1/audit{part}")
     _move(call)
+    _trace(call, known["execution"])
     left = {operation for operation in operations(document) if operation not in done}
     assert left == set(), "operations that no test has seen succeed"
     asyncio.run(_all_are_recorded(document, http))

@@ -110,6 +110,7 @@ class World:
         return {
             "execution": started["execution_id"],
             "job": job["job_id"],
+            "trace": started["trace_id"],
             "reference": "mine",
             "name": "mine",
             "plan": "current",

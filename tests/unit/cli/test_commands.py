@@ -66,7 +66,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af doctor",
         "af executions",
         *(f"af executions {order}" for order in _ORDERS),
-        *(f"af executions {look}" for look in ("break", "explain", "fork", "ticks")),
+        *(f"af executions {look}" for look in ("break", "explain", "fork", "ticks", "trace")),
         "af executions list",
         "af executions show",
         "af limits",
