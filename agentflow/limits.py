@@ -141,6 +141,7 @@ TOKEN_KID_CHARS_MAX = 128
 SIGNING_KEY_DAYS = 30  # then another one signs
 SIGNING_KEYS_REREAD_S = 1.0  # a key another control plane has just made is known here after this at the latest
 CREDENTIAL_RECHECK_S = 10.0  # what was revoked elsewhere is refused here after this at the latest
+CREDENTIAL_SPREAD_S = 0.25  # in which all open connections look again once somebody's rights have changed
 CREDENTIALS_REMEMBERED_MAX = 10_000
 PASSWORD_CHARS_MIN = 12
 PASSWORD_CHARS_MAX = 1_024  # longer ones would only make us hash for longer

@@ -242,7 +242,10 @@ def _guarded_socket(endpoint: Callable[..., Any], permission: Permission) -> Cal
 
 async def _while_allowed(body: AsyncIterable[Any], request: Request, permission: Permission) -> AsyncIterator[Any]:
     """A stream without end, until whoever reads it may not any more: it ends, and the next request is told why."""
-    async with aclosing(cast(AsyncGenerator[Any, None], aiter(body))) as chunks:
+    async with (
+        aclosing(cast(AsyncGenerator[Any, None], aiter(body))) as chunks,
+        aclosing(while_allowed(chunks, *_presented(request), permission)) as watched,
+    ):
         with suppress(AgentFlowError):
-            async for chunk in while_allowed(chunks, *_presented(request), permission):
+            async for chunk in watched:
                 yield chunk

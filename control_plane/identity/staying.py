@@ -4,12 +4,13 @@ Rights that change are told at once (`Authenticator.forget`); what nobody told i
 """
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import TypeVar
 
 from agentflow.errors import AgentFlowError, Unavailable
-from agentflow.limits import CREDENTIAL_RECHECK_S
+from agentflow.limits import CREDENTIAL_RECHECK_S, CREDENTIAL_SPREAD_S
 from control_plane.identity.authentication import Authenticator
 from control_plane.identity.permissions import Permission
 
@@ -29,6 +30,8 @@ async def loss_of(authenticator: Authenticator, presented: str, permission: Perm
         with suppress(TimeoutError):
             async with asyncio.timeout(CREDENTIAL_RECHECK_S):
                 await change.wait()
+                # A thousand connections hear of the same change: they do not all ask the database in one moment.
+                await asyncio.sleep(random.random() * CREDENTIAL_SPREAD_S)  # noqa: S311 - not a secret
 
 
 async def while_allowed(

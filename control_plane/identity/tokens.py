@@ -76,6 +76,8 @@ class TokenRules(msgspec.Struct, frozen=True):
             raise BadCredential(type(error).__name__) from None
         claims = _claims(payload)
         _check_times(claims.issued_at_s, claims.expires_at_s, now_s=now_s)
+        if "nbf" in payload:
+            raise BadCredential("not one of our claims")  # we sign none that is not valid at once
         return claims
 
 

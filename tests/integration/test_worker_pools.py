@@ -9,10 +9,12 @@ from agentflow.clock import SystemClock
 from agentflow.contracts.agent_state import ClaimState, StateRef, StateRefused, decode_answer, encode
 from agentflow.contracts.pools import NOTHING_SHARED
 from agentflow.contracts.step import ClaimAnswer, HeldStep, StepClaim
+from agentflow.contracts.tool_questions import DefinitionAnswer, DefinitionQuestion
 from agentflow.ids import WorkerId
 from agentflow.testing import eventually
 from control_plane.orchestrator.claiming import Claiming
 from control_plane.registry.agent_states import AgentStates
+from control_plane.registry.tool_questions import answer_definitions
 from tests.integration import test_orchestrator
 from tests.integration.test_orchestrator import AGENT, TENANT, completes_with_each_outcome_once
 
@@ -72,6 +74,27 @@ async def test_the_call_of_another_tenants_tool_is_not_granted():
     answer = msgspec.json.decode(await claiming.answer("other", msgspec.json.encode(claim)), type=ClaimAnswer)
 
     assert not answer.granted
+
+
+async def test_the_definition_of_another_tenants_tool_is_not_told():
+    asked: list[tuple[str, str]] = []
+
+    class Tools:
+        async def definition(self, tenant, digest):
+            asked.append((tenant, digest))
+            return {"secret": "recipe"}
+
+    class Bus:
+        async def answer_pools(self, subject, handler, *, group=""):
+            self.answer = handler
+
+    bus, question = Bus(), msgspec.json.encode(DefinitionQuestion(TENANT, "digest"))
+    await answer_definitions(bus, Tools())
+
+    refused = msgspec.json.decode(await bus.answer("other", question), type=DefinitionAnswer)
+    assert (refused.definition, asked) == (None, [])
+    told = msgspec.json.decode(await bus.answer(TENANT, question), type=DefinitionAnswer)
+    assert told.definition == {"secret": "recipe"}
 
 
 async def test_what_another_tenants_agent_remembers_is_not_given_away():

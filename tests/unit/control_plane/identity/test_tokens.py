@@ -68,6 +68,8 @@ GOOD = signed(payload())
 HEAD, BODY, SIGNATURE = GOOD.split(".")
 FORGED = {
     **{f"alg {alg}": raw({"alg": alg, "kid": "k1", "typ": "at+jwt"}, payload()) for alg in ("none", "None", "NONE")},
+    "critical header": signed(payload(), crit=["b64"], b64=True),
+    "not valid yet": signed(payload(nbf=NOW_S + 3600)),
     "no alg": raw({"kid": "k1", "typ": "at+jwt"}, payload()),
     **{
         f"{alg} with the public key as {name}": symmetric(alg, digest, secret)
