@@ -114,8 +114,8 @@ BUGS = [
     Planted(
         "a key that was used gives another execution",
         "control_plane.service:ControlPlane._id_for",
-        "return ExecutionId(reserved.resource)",
-        "return ExecutionId(wanted.resource)",
+        "return reserved.resource",
+        "return wanted.resource",
         100,
     ),
     Planted(
