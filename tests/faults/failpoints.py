@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.bus.nats_jetstream import JetStreamBus
-from agentflow.ports import EventStore, MessageBus, ShardLeases
+from agentflow.ports import EventStore, MessageBus, ShardLeases, ShardLost
 from control_plane.orchestrator.admission import Room
 from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.database import Database
@@ -92,7 +92,11 @@ def _around(call: Callable[..., Any], name: str, board: Switchboard) -> Callable
     @wraps(call)
     async def passing(*args: Any, **options: Any) -> Any:
         board.pass_by(f"{name}/before")
-        result = await call(*args, **options)
+        try:
+            result = await call(*args, **options)
+        except ShardLost:
+            board.pass_by(f"{name}/fenced")
+            raise
         board.pass_by(f"{name}/after")
         return result
 

@@ -5,6 +5,7 @@ The worst moments are found on the wire: a proxy sees the commit pass, or the pu
 
 import pytest
 
+from agentflow.execution.events import StepScheduled
 from agentflow.testing import eventually
 from tests.faults.deployment import deployed
 from tests.faults.proxy import proxied
@@ -83,6 +84,8 @@ async def test_a_plane_killed_around_the_publish_of_a_committed_step_loses_no_st
 
         history = await here.check()
         assert len({event.execution for event in history.events}) == 1
+        attempts = {one.event.attempt for one in history.events if isinstance(one.event, StepScheduled)}
+        assert attempts == {1}, "no step had to wait for its time-out"
 
 
 async def test_a_plane_that_starts_beside_another_runs_nothing_of_it_twice(nats, postgres_dsn, tmp_path):
