@@ -26,6 +26,7 @@ from agentflow.cli import (
     run,
     schedules,
     services,
+    snapshot,
     status,
     storage,
     tasks,
@@ -85,6 +86,7 @@ app.add_typer(people.tenants, name="tenants")
 app.command("validate")(validate.validate)
 app.command("server")(services.server)
 app.command("worker")(services.worker)
+app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(storage.storage, name="storage")
 app.add_typer(storage.retention, name="retention")
 app.add_typer(storage.keys, name="keys")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from agentflow.errors import Unavailable
-from agentflow.sdk.models import Deployment, DeploymentList, Job, Replay, Replays, TraceView
+from agentflow.sdk.models import Deployment, DeploymentList, Execution, Job, Replay, Replays, TraceView
 
 _Answer = TypeVar("_Answer")
 _LOOK_S = 0.5
@@ -83,6 +83,11 @@ class RecordOperations:
         """How the versions of a workflow came to be registered, newest first."""
         path = f"/workflows/{quote(workflow, safe='@')}/deployments"
         return (await self._ask("GET", path, DeploymentList)).items
+
+    async def state(self, execution: str, version: int) -> Execution:
+        """Where an execution stood after so many of its events."""
+        path = f"/executions/{quote(execution, safe='')}/state?version={version}"
+        return await self._ask("GET", path, Execution)
 
     async def trace(self, trace_id: str) -> TraceView:
         """Everything that was done under a trace id, as spans in the order in which they began."""

@@ -1,7 +1,8 @@
-"""/api/v1/executions/{id}/ticks and /evaluations: why an execution is where it is, made from its events when asked."""
+"""/api/v1/executions/{id}/state, /ticks and /evaluations: why it is where it is, made from its events when asked."""
 
 import asyncio
 from collections.abc import Sequence
+from functools import reduce
 from itertools import islice
 from typing import Annotated, Any
 
@@ -12,10 +13,12 @@ from agentflow import limits
 from agentflow.clock import rfc3339
 from agentflow.errors import Conflict, NotFound
 from agentflow.execution.events import Event
+from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, TenantId
 from control_plane.api import schemas
 from control_plane.api.answers import documented
+from control_plane.api.executions import execution_view
 from control_plane.api.guard import guarded_router, needs
 from control_plane.api.request import Behind, Tenant
 from control_plane.identity.permissions import Permission
@@ -50,6 +53,16 @@ class NoSuchTick(NotFound):
         )
 
 
+class NoSuchVersion(NotFound):
+    code = "AF1285"
+
+    def __init__(self, execution: str, version: int, newest: int) -> None:
+        super().__init__(
+            f"Execution {execution} has not come to version {version}: its newest is {newest}.",
+            hint="`af executions show --events` lists its events, each with its version.",
+        )
+
+
 @router.get("/ticks", responses=documented(404, 409, 422, ok=schemas.TickList))
 @needs(Permission.EXECUTIONS_READ)
 async def list_ticks(
@@ -72,6 +85,22 @@ async def show_tick(execution: str, version: int, behind: Behind, tenant: Tenant
         raise NoSuchTick(execution, version)
     view: dict[str, Any] = await behind.whole(state, _tick_view(standing))
     return view
+
+
+@router.get("/state", responses=documented(404, 422, ok=schemas.Execution))
+@needs(Permission.EXECUTIONS_READ)
+async def show_state(
+    execution: str,
+    behind: Behind,
+    tenant: Tenant,
+    version: Annotated[int, Query(ge=1, le=limits.LOOKED_BACK_EVENTS_MAX, description="After so many of its events.")],
+) -> dict[str, Any]:
+    """Where an execution stood at any version, made again from its events."""
+    state = await behind.orchestrator.state(tenant, ExecutionId(execution))
+    if version > state.version:
+        raise NoSuchVersion(execution, version, state.version)
+    stored = await behind.events.read(state.tenant, state.execution, limit=version)
+    return await execution_view(behind, reduce(evolve, (one.event for one in stored), ExecutionState()))
 
 
 @router.get("/evaluations", responses=documented(404, 422, ok=schemas.EvaluationList))

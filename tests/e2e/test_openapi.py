@@ -211,6 +211,7 @@ def _move(call):
 def _trace(call, execution):
     trace = call("GET", "/api/v1/executions/{execution}", names={"execution": execution}).json()["trace_id"]
     call("GET", "/api/v1/traces/{trace}", names={"trace": trace})
+    call("GET", "/api/v1/executions/{execution}/state", params={"version": 1})
 
 
 def _replay(call, execution):
