@@ -82,7 +82,7 @@ def line(steps: int = STEPS) -> str:
     )
 
 
-async def _one(client: Client, steps: int = STEPS) -> str:
+async def one_line(client: Client, steps: int = STEPS) -> str:
     done = await client.execute(f"line-{steps}", {"i": 0, "text": TEXT}, wait=True)
     if done.status != "completed" or done.output["i"] != steps:
         raise RuntimeError(f"wrong result: {done}")
@@ -92,14 +92,14 @@ async def _one(client: Client, steps: int = STEPS) -> str:
 async def throughput(client: Client, *, executions: int = 200, concurrency: int = 50) -> Figures:
     """W1: a closed loop with `concurrency` executions under way."""
     begun = time.perf_counter()
-    await _closed_loop(lambda: _one(client), executions, concurrency)
+    await closed_loop(lambda: one_line(client), executions, concurrency)
     seconds = time.perf_counter() - begun
     return {"steps_per_s": executions * STEPS / seconds, "seconds": seconds}
 
 
 async def latency(client: Client, *, repeats: int = 30) -> Figures:
     """W2: one execution at a time, from the request to its result."""
-    taken = [await _timed(lambda: _one(client)) for _ in range(repeats)]
+    taken = [await _timed(lambda: one_line(client)) for _ in range(repeats)]
     return {
         "ms_per_step_p50": median(taken) * 1000 / STEPS,
         "ms_per_step_p95": quantiles(taken, n=20)[-1] * 1000 / STEPS,
@@ -126,7 +126,7 @@ async def growth(client: Client, *, repeats: int = 7) -> Figures:
     """
     first, last = [], []
     for _ in range(repeats):
-        history = await client.history(await _one(client, LONG))
+        history = await client.history(await one_line(client, LONG))
         ends = [datetime.fromisoformat(event.at).timestamp() for event in history if event.type == "step.succeeded.v1"]
         first += _stretches(ends[:100])
         last += _stretches(ends[-100:])
@@ -148,10 +148,10 @@ async def start_idle(client: Client, executions: int, *, concurrency: int = 100)
     async def one() -> str:
         return (await client.execute("idle", {"i": 0, "text": TEXT})).execution_id
 
-    await _closed_loop(one, executions, concurrency)
+    await closed_loop(one, executions, concurrency)
 
 
-async def _closed_loop(one: Callable[[], Awaitable[str]], times: int, concurrency: int) -> None:
+async def closed_loop(one: Callable[[], Awaitable[object]], times: int, concurrency: int) -> None:
     left = iter(range(times))
 
     async def caller() -> None:
