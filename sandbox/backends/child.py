@@ -307,7 +307,11 @@ def _feed(stream: Any, data: bytes) -> None:
 
 def _call(document: dict[str, Any]) -> Any:
     module, _, name = document["call"].partition(":")
-    function: Any = importlib.import_module(module)
+    try:
+        function: Any = importlib.import_module(module)
+    except Exception as error:
+        error.add_note(_where(error))
+        raise
     for part in name.split("."):
         function = getattr(function, part)
     import inspect  # after the tool's own imports, which often pay for it; it is a third of a bare start
@@ -334,6 +338,21 @@ def _encoded(output: Any) -> bytes:
         return json.dumps({"invalid": f"{error}"}).encode()
 
 
+def _where(error: BaseException) -> str:
+    """The end of a traceback, without this machine's folders and without our own frames."""
+    import traceback
+
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and frame.filename != __file__
+    ]
+    return "\n".join(
+        f"  {frame.filename.rpartition(os.sep)[2]}:{frame.lineno} in {frame.name}: {frame.line}"
+        for frame in frames[-5:]
+    )
+
+
 def _encoded_error(error: BaseException) -> bytes:
     import traceback
 
@@ -346,6 +365,7 @@ def _encoded_error(error: BaseException) -> bytes:
         text = "(its text could not be read)"
     retryable = getattr(error, "retryable", False) is True
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    message = "\n".join([message, *map(str, getattr(error, "__notes__", ()))])
     return json.dumps({"error": message[:4000], "retryable": retryable}).encode()
 
 

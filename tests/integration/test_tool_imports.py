@@ -1,0 +1,74 @@
+"""A tool's module is imported as any program would import it; one that cannot be says where (UA-17 a, c)."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from sandbox.policy import OPERATOR, ToolNeeds, compile_profile
+from sandbox.runner import open_sandbox
+from sandbox.tool_call import ToolCall
+
+IMPORTING = """
+import importlib.util
+import sys
+
+import pydantic
+
+MORE = [name for name in ("numpy", "openai", "fastmcp", "sqlalchemy", "grpc") if importlib.util.find_spec(name)]
+for name in MORE:
+    __import__(name)
+
+
+class Order(pydantic.BaseModel):
+    lines: list[int]
+
+
+def weigh(input):
+    return {
+        "total": sum(Order.model_validate(input).lines),
+        "finders": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
+        "import": f"{__import__.__module__}.{__import__.__name__}",
+        "more": MORE,
+    }
+"""
+
+
+@pytest.fixture
+async def run(tmp_path):
+    sandbox = await open_sandbox("process")
+    profile = compile_profile(
+        ToolNeeds("t"), backend="process", isolation=sandbox.isolation, folder=str(tmp_path), authorities=(OPERATOR,)
+    )
+
+    async def called(call: str, input):
+        given = ToolCall(call, (str(tmp_path),), input, "exec_1", "step", 1, "acme/exec_1/step", tenant="acme")
+        return await sandbox.run(given, profile)
+
+    yield called
+    await sandbox.close()
+
+
+async def test_a_tool_that_cannot_be_imported_fails_with_the_end_of_the_traceback_and_no_other_does(run, tmp_path):
+    (tmp_path / "sick.py").write_text("import json\nimport no_such_package_here\n")
+    (tmp_path / "well.py").write_text("def f(input):\n    return input\n")
+
+    failed = (await run("sick:f", 5)).fault
+
+    assert (failed.code, failed.retryable) == ("tool_error", False)
+    assert "No module named 'no_such_package_here'" in failed.message
+    assert "sick.py:2 in <module>: import no_such_package_here" in failed.message
+    assert str(tmp_path) not in failed.message, "no folder of this machine"
+    assert (await run("well:f", 5)).output == 5
+
+
+async def test_a_tool_imports_large_libraries_as_any_program_would_and_no_hook_is_installed(run, tmp_path):
+    (tmp_path / "heavy.py").write_text(IMPORTING)
+    plain = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "import heavy, json; print(json.dumps(heavy.weigh({'lines': [1, 2]})))"),
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+    assert (await run("heavy:weigh", {"lines": [1, 2]})).output == json.loads((await plain.communicate())[0])
