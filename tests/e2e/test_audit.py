@@ -151,8 +151,11 @@ async def test_grpc_is_on_record_like_rest(platform, tenant, support):
 
     (executed,) = await eventually(lambda: tenant.records(action="workflows.execute"))
     assert executed["resource"] == {"type": "execution", "id": started}
-    registered = await eventually(lambda: tenant.records(action="workflows.register"))
-    assert [each["outcome"] for each in registered] == ["done", "denied"]
+
+    def outcomes():
+        return [each["outcome"] for each in tenant.records(action="workflows.register")]
+
+    await eventually(lambda: outcomes() == ["done", "denied"])
     assert tenant.records(action="workflows.get") == []
 
 

@@ -40,17 +40,17 @@ async def test_a_stalled_consumer_is_noticed_made_anew_and_reported_and_what_was
 
     async with jetstream(nats.url, name="test", stall_after_s=1.0) as bus:
         await bus.subscribe(ECHO, take)
-        await bus.publish("agents.echo.in", message(1), dedup_id="1", confirm=True)
+        await bus.publish(ECHO.subjects[0], message(1), dedup_id="1", confirm=True)
         await eventually(lambda: heard == [1])
         pause = json.dumps({"pause_until": "2126-01-01T00:00:00Z"}).encode()
         answer = json.loads(await bus.request(f"$JS.API.CONSUMER.PAUSE.{ECHO.stream}.{ECHO.name}", pause, within_s=5))
         assert answer["paused"]
 
-        await bus.publish("agents.echo.in", message(2), dedup_id="2", confirm=True)
+        await bus.publish(ECHO.subjects[0], message(2), dedup_id="2", confirm=True)
 
         await eventually(lambda: heard == [1, 2], within_s=20)
         assert "bus.consumer_stalled" in capsys.readouterr().out
-        await bus.publish("agents.echo.in", message(3), dedup_id="3", confirm=True)
+        await bus.publish(ECHO.subjects[0], message(3), dedup_id="3", confirm=True)
         await eventually(lambda: heard == [1, 2, 3])
 
 

@@ -120,6 +120,7 @@ async def test_the_services_are_told_where_to_meet_and_where_to_live(
         "AF_HOME": str(tmp_path / "home"),
         "AF_HTTP_LISTEN": "127.0.0.1:0",
         "AF_LOG_FORMAT": "json",
+        "AF_MODE": "dev",
         "AF_SHARDS": "4",
     }
 

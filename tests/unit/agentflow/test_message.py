@@ -71,7 +71,7 @@ def test_a_payload_arrives_as_it_was_sent_and_is_hashed_in_its_canonical_form(pa
     sealed = wire.pop("envelope_hash")
 
     assert arrived == payload
-    assert [type(value) for value in arrived.values()] == [type(value) for value in payload.values()]
+    assert {key: type(value) for key, value in arrived.items()} == {key: type(value) for key, value in payload.items()}
     assert sealed == message.envelope_hash == hashlib.sha256(rfc8785.dumps(wire)).hexdigest()
 
 
