@@ -13,6 +13,7 @@ import msgspec
 from agentflow.contracts.artifact import ArtifactRef
 from agentflow.contracts.audit import AuditEntry
 from agentflow.contracts.message import Message
+from agentflow.contracts.usage import Usage
 from agentflow.errors import Conflict, NotFound, Rejected, Unavailable
 from agentflow.execution.events import Event, WorkflowRef
 from agentflow.execution.state import ExecutionState
@@ -178,6 +179,15 @@ class Startable(msgspec.Struct, frozen=True):
     concurrency: int | None = None
 
 
+class Observation(msgspec.Struct, frozen=True):
+    """What one attempt of a step used."""
+
+    path: StepPath
+    attempt: int
+    at_ms: int
+    usage: tuple[Usage, ...]
+
+
 class NewEvents(msgspec.Struct, frozen=True):
     """Events of one execution, to follow directly after `after_version`. `state` is what they lead to."""
 
@@ -188,6 +198,7 @@ class NewEvents(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     state: ExecutionState
     open_tasks: tuple[StepPath, ...] = ()  # where it ends: those that were open before, which its end takes along
+    costs: tuple[Observation, ...] = ()  # what its steps used, as their results tell
     audits: tuple[AuditEntry, ...] = ()  # who asked for it: `written` once the append has returned
 
 

@@ -25,6 +25,7 @@ from agentflow.workflow.references import child_workflows, tools_named
 from control_plane.audit.log import AuditLog
 from control_plane.audit.notes import concerning
 from control_plane.audit.trail import Trail
+from control_plane.costs.report import Costs
 from control_plane.deploying import Deployments, register_within_quota
 from control_plane.identity.identity import Identity
 from control_plane.identity.principals import Principal
@@ -156,6 +157,7 @@ class ControlPlane:
     identity: Identity
     trail: Trail
     audit: AuditLog
+    costs: Costs
     registry: WorkflowRegistry
     tools: ToolRegistry
     ask_worker: Callable[[ToolTest], Awaitable[ToolTestOutcome]]

@@ -46,6 +46,7 @@ from control_plane.service import ControlPlane, Setup
 from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.agent_states import SqlAgentStates
 from control_plane.storage.audit import SqlAudit
+from control_plane.storage.costs import SqlCosts
 from control_plane.storage.database import Database, database
 from control_plane.storage.days import days_made
 from control_plane.storage.deployments import SqlDeployments
@@ -119,6 +120,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             identity=identity,
             trail=trail,
             audit=AuditLog(audit, signing_key=identity.signing_keys.current, clock=clock),
+            costs=SqlCosts(db),
             registry=registry,
             tools=tools,
             ask_worker=tests_on(bus, pools),

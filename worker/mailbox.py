@@ -25,6 +25,7 @@ from agentflow.contracts.step import (
     StepFault,
     StepRequest,
 )
+from agentflow.contracts.usage import Usage
 from agentflow.ids import DEFAULT_TENANT, AgentName, ExecutionId, StepPath, TenantId, UlidSource, WorkerId
 from agentflow.ports import Delivery, MessageBus, Subscription
 from worker.agents.agent import Agent, Cancellation, Starts, StepContext
@@ -46,7 +47,7 @@ log = structlog.get_logger(__name__)
 class _Held:
     """A step that is here, and every delivery of it: JetStream hears an ack only from the newest one."""
 
-    __slots__ = ("cancellation", "dedup_id", "deliveries", "has_begun", "is_done", "key", "request", "task")
+    __slots__ = ("cancellation", "dedup_id", "deliveries", "has_begun", "is_done", "key", "request", "task", "usage")
 
     def __init__(self, key: _Key, request: StepRequest, delivery: Delivery) -> None:
         self.key = key
@@ -57,6 +58,7 @@ class _Held:
         self.has_begun = False  # a task that is cancelled before its first line would never say so
         self.is_done = False  # the agent has answered; what is left is to say so
         self.task: asyncio.Task[None] | None = None
+        self.usage: list[Usage] = []  # what its agent says it has spent so far
 
     def cancel(self, reason: str) -> None:
         self.cancellation.set(reason)
@@ -282,8 +284,8 @@ class Mailbox:
                 reason=fault.message,
             )
         if isinstance(output, Claim):
-            return Ending(started_at_ms, self._clock.now_ms(), claim=output)
-        return Ending(started_at_ms, self._clock.now_ms(), output, fault)
+            return Ending(started_at_ms, self._clock.now_ms(), claim=output, usage=tuple(held.usage))
+        return Ending(started_at_ms, self._clock.now_ms(), output, fault, usage=tuple(held.usage))
 
     async def _outcome(self, held: _Held, started_at_ms: int) -> tuple[Any, StepFault | None]:
         request = held.request
@@ -303,6 +305,7 @@ class Mailbox:
             ends_at_s=self._clock.monotonic_s() + timeout_s,
             clock=self._clock,
             trace_id=held.deliveries[0].message.trace_id,
+            usage=held.usage,
         )
         deadline = asyncio.timeout(timeout_s)
         try:

@@ -7,8 +7,9 @@ import msgspec
 from agentflow import limits
 from agentflow.canonical import NotCanonical
 from agentflow.contracts.claims import Claim, Claimed
-from agentflow.contracts.message import Message, payload_of, seal
+from agentflow.contracts.message import NO_COST, Cost, Message, payload_of, seal
 from agentflow.contracts.step import StepFault, StepRequest, StepResult
+from agentflow.contracts.usage import MICRODOLLARS, Usage
 from agentflow.ids import AgentName, MessageId, WorkerId
 
 _encode = msgspec.json.Encoder().encode
@@ -22,6 +23,7 @@ class Ending(msgspec.Struct, frozen=True):
     output: Any = None
     fault: StepFault | None = None
     claim: Claim | None = None  # in the place of an output that is too large to travel
+    usage: tuple[Usage, ...] = ()
 
 
 def dedup_id(request: StepRequest) -> str:
@@ -72,6 +74,7 @@ def _sealed(
         finished_at_ms=ending.finished_at_ms,
         output=output,
         fault=fault,
+        usage=tuple(msgspec.structs.replace(used, agent=agent) for used in ending.usage),
         claims=(Claimed((), claim.ref.sha256, claim.ref.bytes),) if claim is not None and fault is None else (),
     )
     payload = payload_of(result, output)
@@ -94,4 +97,13 @@ def _sealed(
             "worker": worker,
         },
         at_ms=ending.finished_at_ms,
+        cost=_cost(ending.usage),
     )
+
+
+def _cost(usage: tuple[Usage, ...]) -> Cost:
+    """For whoever watches the bus: what is counted is in the result, exactly."""
+    if not usage:
+        return NO_COST
+    known = sum(used.microdollars or 0 for used in usage)
+    return Cost(sum(used.tokens for used in usage), known / MICRODOLLARS)

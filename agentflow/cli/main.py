@@ -13,6 +13,7 @@ from agentflow.cli import (
     benchmarks,
     bus,
     certificates,
+    costs,
     database,
     demo,
     deploy,
@@ -73,6 +74,7 @@ app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(audit.app, name="audit")
+app.command("costs")(costs.costs)
 app.add_typer(database.app, name="db")
 app.add_typer(tools.app, name="tool")
 app.add_typer(auth.app, name="auth")

@@ -25,7 +25,7 @@ class Cost(msgspec.Struct, frozen=True):
     dollars: float = 0.0
 
 
-_NO_COST = Cost()
+NO_COST = Cost()
 
 
 class Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
@@ -77,7 +77,7 @@ def seal(
     payload: msgspec.Raw | dict[str, Any],
     metadata: dict[str, Any],
     at_ms: int,
-    cost: Cost = _NO_COST,
+    cost: Cost = NO_COST,
 ) -> Message:
     """`payload` is data, or bytes from `payload_of`, which are canonical."""
     if isinstance(payload, dict):

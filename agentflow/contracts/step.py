@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from agentflow.contracts.claims import Claimed
+from agentflow.contracts.usage import Usage
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, WorkerId
 
 # Who performs a step that names a tool and no agent.
@@ -90,6 +91,7 @@ class StepResult(msgspec.Struct, frozen=True):
     output: Any = None
     fault: StepFault | None = None
     claims: tuple[Claimed, ...] = ()  # of `output`
+    usage: tuple[Usage, ...] = ()  # what the attempt used, whatever became of it
     v: Literal[1] = 1
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from agentflow.sdk.client import Client
 from agentflow.sdk.models import (
+    CostReport,
     Execution,
     ExecutionEvent,
     ExecutionSummary,
@@ -94,6 +95,9 @@ class BlockingClient:
 
     def signal(self, execution: str, name: str, payload: Any = None) -> Execution:
         return self._run(self._client.signal(execution, name, payload))
+
+    def costs(self, *, scope: str = "tenant", period: str = "today") -> CostReport:
+        return self._run(self._client.costs(scope=scope, period=period))
 
     def history(self, execution: str) -> list[ExecutionEvent]:
         return self._run(self._client.history(execution))

@@ -22,6 +22,7 @@ from agentflow.sdk.identity import IdentityOperations
 from agentflow.sdk.models import (
     Agent,
     AgentList,
+    CostReport,
     DeploymentStatus,
     EvaluationList,
     EventPage,
@@ -275,6 +276,10 @@ class Client:
         """Every expression that an execution evaluated, with the values it read."""
         path, parameters = f"/executions/{_segment(execution)}/evaluations", _given(after=after, limit=limit)
         return self._read(await self._send("GET", path, params=parameters), EvaluationList)
+
+    async def costs(self, *, scope: str = "tenant", period: str = "today") -> CostReport:
+        """What was spent, by `tenant`, `workflow`, `agent` or `resource`; the dearest first."""
+        return self._read(await self._send("GET", "/costs", params=_given(scope=scope, period=period)), CostReport)
 
     async def tasks(self, *, limit: int | None = None) -> TaskList:
         """What waits for people, over all executions: whoever waits longest comes first."""

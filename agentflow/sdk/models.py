@@ -328,6 +328,22 @@ class DeploymentStatus(msgspec.Struct, frozen=True):
     isolation: list[Isolation]
 
 
+class CostLine(msgspec.Struct, frozen=True):
+    name: str
+    dollars: str  # exact; without those of the `cost_unknown` observations that have no known price
+    cost_unknown: int
+    observations: int
+    tokens: dict[str, int]  # by kinds that do not overlap
+
+
+class CostReport(msgspec.Struct, frozen=True, rename={"from_": "from"}):
+    scope: str
+    period: str
+    from_: str | None
+    until: str | None
+    items: list[CostLine]
+
+
 class EventPage(msgspec.Struct, frozen=True):
     items: list[ExecutionEvent]
     ended: bool

@@ -11,6 +11,7 @@ from agentflow.execution.commands import Command
 from agentflow.execution.events import Event
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId
+from agentflow.ports import Observation
 from control_plane.orchestrator.inbox import Arrival
 
 
@@ -24,6 +25,7 @@ class Draft:
     state: ExecutionState
     events: list[Event] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
+    costs: list[Observation] = field(default_factory=list)
     audits: list[AuditEntry] = field(default_factory=list)
 
 

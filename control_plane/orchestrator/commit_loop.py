@@ -17,11 +17,11 @@ from agentflow.contracts.pools import may_act_for
 from agentflow.errors import AgentFlowError, Bug
 from agentflow.execution.decide import Decision
 from agentflow.execution.events import WorkflowRef
-from agentflow.execution.messages import Beginning, Move
+from agentflow.execution.messages import Beginning, Move, StepReported
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
-from agentflow.ports import EventStore, NewEvents, ShardLost, Shelf, VersionConflict
+from agentflow.ports import EventStore, NewEvents, Observation, ShardLost, Shelf, VersionConflict
 from control_plane.orchestrator.batch import Batch, Draft
 from control_plane.orchestrator.children import UnknownExecution
 from control_plane.orchestrator.deciding import decision_for
@@ -187,6 +187,9 @@ class CommitLoop:
         draft.commands += decision.commands
         if arrival.audit is not None and decision.events:  # what changed nothing is put on record by who asked
             draft.audits.append(arrival.audit)
+        if arrival.usage and decision.events and isinstance(arrival.message, StepReported):
+            told = arrival.message
+            draft.costs.append(Observation(told.path, told.attempt, told.finished_at_ms, arrival.usage))
         batch.decided.append(arrival)
 
     async def _decision(self, arrival: Arrival, state: ExecutionState) -> Decision:
@@ -235,6 +238,7 @@ class CommitLoop:
             events=tuple(draft.events),
             state=state,
             open_tasks=tuple(task.path for task in draft.before.tasks.values()) if state.ended else (),
+            costs=tuple(draft.costs),
             audits=tuple(draft.audits),
         )
 

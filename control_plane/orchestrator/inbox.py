@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from agentflow import limits
 from agentflow.contracts.audit import AuditEntry
+from agentflow.contracts.usage import Usage
 from agentflow.errors import AgentFlowError, Unavailable
 from agentflow.execution.messages import ExecutionMessage
 from agentflow.execution.state import ExecutionState
@@ -39,6 +40,7 @@ class Arrival:
     again: bool = False  # of a start: it may have been committed before
     only_at: int | None = None  # the version its sender has seen; at another one it is refused
     pool: str | None = None  # of the worker that sent it, if one did: of another tenant's executions it knows nothing
+    usage: tuple[Usage, ...] = ()  # of a step's result: committed with it
     audit: AuditEntry | None = None  # who wants it: committed with what it leads to
 
 

@@ -101,4 +101,5 @@ class Results:
             else:
                 refused(error)
 
-        self._inbox.put(Arrival(result.execution_id, reported, settled, not_settled, pool=pool))
+        usage = result.usage
+        self._inbox.put(Arrival(result.execution_id, reported, settled, not_settled, pool=pool, usage=usage))

@@ -7,7 +7,7 @@ exists, and that it belongs to the same tenant.
 
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count
 from typing import Any, get_args
@@ -33,6 +33,7 @@ class Rows(msgspec.Struct, frozen=True):
     snapshots: list[tuple[Any, ...]]  # the columns of `execution_snapshots`
     tasks: list[tuple[Any, ...]]  # the columns of `human_tasks`, of those that this batch opens
     task_ends: list[tuple[Any, ...]]  # execution_id, path, status, ended_at_ms
+    costs: list[tuple[Any, ...]]  # the columns of `cost_observations`
     audits: list[tuple[Any, ...]]  # the columns of `audit_pending`
     reached: dict[ExecutionId, Reached]  # where the executions that stay open stand afterwards
     ended: list[ExecutionId]
@@ -59,7 +60,7 @@ def rows_of(
     known: Written | None = None,
 ) -> Rows:
     """Everything about a batch that needs no database. Each event there is comes through here: keep it cheap."""
-    rows = Rows({}, [], [], [], [], [], [], [], {}, [], known or Written())
+    rows = Rows({}, [], [], [], [], [], [], [], [], {}, [], known or Written())
     asked: list[NewEvents] = []
     changed: dict[ExecutionId, NewEvents] = {}
     with_tasks: dict[ExecutionId, TenantId] = {}
@@ -88,6 +89,8 @@ def rows_of(
             data = encode(event)
             text = data.decode() if sealed is None else sealed(tenant, execution, version, data)
             add((tenant, execution, version, kind, text, event.at_ms, epoch))
+        if new.costs:
+            rows.costs.extend(_cost_rows(new))
         if new.audits:
             rows.audits.extend((entry.id, entry.tenant, entry.record) for entry in new.audits)
         reached[execution] = (tenant, version, epoch)
@@ -116,6 +119,18 @@ def _add_tasks(rows: Rows, batch: Sequence[NewEvents], wanted: Mapping[Execution
         opened, ended = task_changes(numbered, [path for new in mine for path in new.open_tasks])
         rows.tasks.extend(task_row(execution, tenant, line) for line in opened)
         rows.task_ends.extend((execution, end.path, end.status, end.ended_at_ms) for end in ended)
+
+
+def _cost_rows(new: NewEvents) -> Iterator[tuple[Any, ...]]:
+    """Named after the attempt and its place in it, so that a result that is told twice is counted once."""
+    workflow = new.state.workflow.name if new.state.workflow is not None else ""
+    for cost in new.costs:
+        for number, used in enumerate(cost.usage):
+            yield (
+                new.execution, f"{cost.path}#{cost.attempt}/{number}", new.tenant, workflow, cost.path, cost.attempt,
+                used.agent, used.resource, used.microdollars, used.input, used.cache_read, used.cache_write,
+                used.output, used.reasoning, used.audio, cost.at_ms,
+            )  # fmt: skip
 
 
 def task_row(execution: ExecutionId, tenant: TenantId, line: TaskLine) -> tuple[Any, ...]:
@@ -195,6 +210,16 @@ _TASK_ENDS = """, task_ends AS (
     FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[]) AS ended (execution_id, path, status, ended_at_ms)
     WHERE task.execution_id = ended.execution_id AND task.path = ended.path AND EXISTS (SELECT FROM allowed)
 )"""
+_SPENT = """, spent AS (
+    INSERT INTO cost_observations (execution_id, id, tenant_id, workflow, path, attempt, agent, resource, microdollars,
+                                   tokens_input, tokens_cache_read, tokens_cache_write, tokens_output,
+                                   tokens_reasoning, tokens_audio, at_ms)
+    SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::text[], ?::text[], ?::integer[], ?::text[], ?::text[],
+                         ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[],
+                         ?::bigint[])
+    WHERE EXISTS (SELECT FROM allowed)
+    ON CONFLICT (execution_id, id) DO NOTHING
+)"""
 _NOTED = """, noted AS (
     INSERT INTO audit_pending (id, tenant_id, record)
     SELECT * FROM unnest(?::text[], ?::text[], ?::text[])
@@ -209,11 +234,19 @@ WHERE EXISTS (SELECT FROM allowed)
 
 
 @cache
-def _statement(gap: bool, listed: bool, kept: bool, tasks: bool, task_ends: bool, noted: bool) -> str:
+def _statement(gap: bool, listed: bool, kept: bool, tasks: bool, task_ends: bool, spent: bool, noted: bool) -> str:
     """What a batch does not write, or need not ask, should not cost it either."""
     allowed = _ALLOWED.format(no_gap=" AND NOT EXISTS (SELECT FROM gap)" if gap else "")
     asked = (_HELD, _GAP * gap, allowed)
-    written = (_LISTED * listed, _KEPT * kept, _TASKS * tasks, _TASK_ENDS * task_ends, _NOTED * noted, _ADDED)
+    written = (
+        _LISTED * listed,
+        _KEPT * kept,
+        _TASKS * tasks,
+        _TASK_ENDS * task_ends,
+        _SPENT * spent,
+        _NOTED * noted,
+        _ADDED,
+    )
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", "".join(asked + written))
 
@@ -225,7 +258,7 @@ async def write_postgres(driver: Any, rows: Rows) -> bool:
         needed = _columns(rows.predecessors)
         values += [*needed, min(needed[1]), max(needed[1])]
     values.append(len(rows.epochs))
-    others = (rows.executions, rows.snapshots, rows.tasks, rows.task_ends, rows.audits)
+    others = (rows.executions, rows.snapshots, rows.tasks, rows.task_ends, rows.costs, rows.audits)
     for table in (*others, rows.events):
         values += _columns(table)
     statement = _statement(bool(rows.predecessors), *map(bool, others))
@@ -270,6 +303,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 _SQLITE_TASK_ENDS = """
 UPDATE human_tasks SET status = ?3, ended_at_ms = ?4 WHERE execution_id = ?1 AND path = ?2
 """
+_SQLITE_COSTS = """
+INSERT OR IGNORE INTO cost_observations (execution_id, id, tenant_id, workflow, path, attempt, agent, resource,
+    microdollars, tokens_input, tokens_cache_read, tokens_cache_write, tokens_output, tokens_reasoning, tokens_audio,
+    at_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _SQLITE_AUDITS = "INSERT OR IGNORE INTO audit_pending (id, tenant_id, record) VALUES (?, ?, ?)"
 
 
@@ -288,6 +327,8 @@ def write_sqlite(connection: sqlite3.Connection, rows: Rows) -> bool:
             connection.executemany(_SQLITE_TASKS, rows.tasks)
         if rows.task_ends:
             connection.executemany(_SQLITE_TASK_ENDS, rows.task_ends)
+        if rows.costs:
+            connection.executemany(_SQLITE_COSTS, rows.costs)
         if rows.audits:
             connection.executemany(_SQLITE_AUDITS, rows.audits)
         connection.execute("COMMIT")

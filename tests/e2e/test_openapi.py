@@ -264,6 +264,7 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
         call(method, f"{schedules}/{{name}}{part}")
     _look_back(http, call)
     _replay(call, known["execution"])
+    call("GET", "/api/v1/costs")
     for part in ("", "/checkpoint"):
         call("GET", f"/api/v1/audit{part}")
     _move(call)

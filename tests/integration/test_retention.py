@@ -14,6 +14,7 @@ from sqlalchemy import func, insert, select, text
 
 from agentflow.artifacts.opening import open_artifacts, open_keeper
 from agentflow.artifacts.store import KeptArtifacts
+from agentflow.contracts.usage import TOKEN_KINDS
 from agentflow.execution.events import ExecutionCompleted, ExecutionStarted, StepScheduled, StepSucceeded, WorkflowRef
 from agentflow.execution.evolve import evolve
 from agentflow.execution.state import ExecutionState
@@ -43,6 +44,7 @@ from control_plane.storage.tables.types import Retention
 from control_plane.storage.usage import _DISK, storage_report
 
 DAY_MS = 24 * 3600 * 1000
+TOKENS = dict.fromkeys((f"tokens_{kind}" for kind in TOKEN_KINDS), 1)
 NOW_MS = 1_800_000_000_000
 ACME, OTHER = TenantId("acme"), TenantId("other")
 
@@ -146,8 +148,8 @@ async def test_tenants_may_keep_longer_shorter_or_for_ever(db: Database, artifac
 async def test_rows_that_end_by_their_age_go_and_the_newest_state_of_an_agent_stays(db: Database, job) -> None:
     old, new = NOW_MS - 500 * DAY_MS, NOW_MS - DAY_MS
     cost = {
-        "tenant_id": ACME, "path": "a", "attempt": 1, "agent": "x", "resource": "model", "tokens_in": 1,
-        "tokens_out": 1, "microdollars": 5,
+        "tenant_id": ACME, "path": "a", "attempt": 1, "agent": "x", "resource": "model", "workflow": "w",
+        "microdollars": 5, **TOKENS,
     }  # fmt: skip
     state = {"tenant_id": ACME, "agent_id": "a", "checkpoint_type": "full", "state_data": b"s", "metadata": {}}
     async with db.system_write() as connection:
@@ -386,7 +388,7 @@ async def test_days_of_costs_and_audits_are_dropped_too_and_a_tenant_that_keeps_
 def cost_row(tenant: TenantId, execution: ExecutionId) -> dict:
     return {
         "tenant_id": tenant, "execution_id": execution, "id": tenant, "path": "a", "attempt": 1, "agent": "x",
-        "resource": "model", "tokens_in": 1, "tokens_out": 1, "microdollars": 5, "at_ms": NOW_MS - 500 * DAY_MS,
+        "resource": "model", "workflow": "w", "microdollars": 5, **TOKENS, "at_ms": NOW_MS - 500 * DAY_MS,
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from control_plane.storage.database import Database, database
 from control_plane.storage.migrate import SchemaTooNew, UnknownRevision, differences, downgrade, revisions, upgrade
 from control_plane.storage.tables import metadata
 
-NEWEST = "0013"
+NEWEST = "0014"
 
 # How each engine itself describes a schema: constraints, partial indexes and identity included.
 DESCRIPTION = {

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from agentflow.clock import Clock, SystemClock
 from agentflow.contracts.step import StepRequest
+from agentflow.contracts.usage import Usage, usage_of
 from agentflow.ids import DEFAULT_TENANT, ExecutionId, TenantId
 
 
@@ -46,6 +48,7 @@ class StepContext(msgspec.Struct, frozen=True):
     clock: Clock = _CLOCK
     save: Callable[[], Awaitable[None]] | None = None
     trace_id: str = ""  # of the execution, for whoever writes down what was done for it
+    usage: list[Usage] = msgspec.field(default_factory=list)
 
     @property
     def remaining_s(self) -> float:
@@ -56,6 +59,11 @@ class StepContext(msgspec.Struct, frozen=True):
     def cancelled(self) -> bool:
         """True once the step was cancelled or given up. A function in a thread must look: nothing can stop it."""
         return self.cancellation.is_set
+
+    def spent(self, resource: str, *, dollars: str | Decimal | int | None = None, **tokens: int) -> None:
+        """Put on record what this attempt has used, whatever becomes of it: `context.spent("gpt-x", dollars="0.0021",
+        input=900, output=310)`. Without `dollars` its price is not known. Kinds of tokens do not overlap."""
+        self.usage.append(usage_of(resource, dollars=dollars, tokens=tokens))
 
     async def checkpoint(self) -> None:
         """Keep `state` as it is now, whatever becomes of the step. Nothing to keep: nothing happens."""

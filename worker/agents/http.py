@@ -21,6 +21,9 @@ _WORTH_ANOTHER_TRY = frozenset({408, 425, 429})
 _EXCERPT_CHARS = 200
 
 
+USAGE_HEADER = "Agentflow-Usage"
+
+
 class HttpAgent:
     def __init__(
         self,
@@ -61,7 +64,9 @@ class HttpAgent:
             async with self._client.stream(
                 "POST", self._url, content=body, headers=headers, timeout=patience_s
             ) as response:
-                return _output(response.status_code, await _bounded_body(response, self._body_bytes_max))
+                body = await _bounded_body(response, self._body_bytes_max)
+                _count(response.headers.get(USAGE_HEADER), context)
+                return _output(response.status_code, body)
         except httpx.TimeoutException:
             late = f"{self._url} did not answer within {patience_s:g} s."
             raise StepFailed(StepFault("timeout", late, retryable=True)) from None
@@ -71,6 +76,23 @@ class HttpAgent:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _count(said: str | None, context: StepContext) -> None:
+    """What the agent says it has used: `{"resource": "gpt-x", "dollars": "0.0021", "tokens": {"input": 900}}`."""
+    if said is None:
+        return
+    try:
+        used = msgspec.json.decode(said, type=_Used)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StepFailed(StepFault("output_invalid", f"{USAGE_HEADER} cannot be read: {error}.")) from None
+    context.spent(used.resource, dollars=used.dollars, **used.tokens)
+
+
+class _Used(msgspec.Struct, forbid_unknown_fields=True):
+    resource: str
+    dollars: str | None = None
+    tokens: dict[str, int] = {}
 
 
 async def _bounded_body(response: httpx.Response, bytes_max: int) -> bytes:

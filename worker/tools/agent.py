@@ -18,6 +18,7 @@ from agentflow.clock import Clock
 from agentflow.contracts.step import IN_DOUBT, NOT_DONE, StepFault, StepRequest
 from agentflow.contracts.tool_questions import ToolTest, ToolTestOutcome
 from agentflow.contracts.tool_records import CallSite, ToolCallRecord
+from agentflow.contracts.usage import MICRODOLLARS, Usage, tool_price
 from agentflow.errors import AgentFlowError
 from agentflow.ids import ExecutionId
 from agentflow.tools.load import LoadedTool, builtin_tools, tool_from_data
@@ -39,6 +40,7 @@ from worker.tools.workspaces import Workspace, Workspaces
 
 _PRINTED_CHARS_MAX = 4_000
 _PERMITS_KEPT = 1_024
+_INPUT_INVALID = "tool_input_invalid"
 _TEST = "af tool test"  # what stands where a workflow's name would
 _TEST_S = 60.0
 
@@ -57,6 +59,7 @@ class _Call(msgspec.Struct, frozen=True):
     patience_s: float
     network: bool = True
     is_test: bool = False
+    usage: list[Usage] = msgspec.field(default_factory=list)  # of the step: what the call costs is added here
 
 
 class ToolsAgent:
@@ -100,6 +103,7 @@ class ToolsAgent:
             context.effect_key,
             context.step,
             context.remaining_s,
+            usage=context.usage,
         )
         if request.in_doubt:
             return await self._found_out(asked)
@@ -210,6 +214,10 @@ class ToolsAgent:
                 outcome = _never_ran(profile, fault)
             counts = doors[0].counts if doors else {"allowed": 0, "denied": 0}
             took_s = self._clock.monotonic_s() - began_s
+            micro = tool_price(tool.dollars_per_call, tool.dollars_per_second, round(took_s * 1000))
+            if permitted is None or (outcome.fault is not None and outcome.fault.code == _INPUT_INVALID):
+                micro = 0  # refused before it began
+            asked.usage.append(Usage(f"tool {tool.name}", micro))
             self._records.note(
                 ToolCallRecord(
                     site=asked.site,
@@ -234,7 +242,7 @@ class ToolsAgent:
                     workspace_digest=outcome.workspace_digest,
                     egress_allowed=counts["allowed"],
                     egress_denied=counts["denied"],
-                    cost_dollars=tool.dollars_per_call + tool.dollars_per_second * took_s,
+                    cost_dollars=micro / MICRODOLLARS,
                 )
             )
             self._log(asked.site, tool, outcome)
@@ -245,7 +253,7 @@ class ToolsAgent:
         wrong = schemas.faults(tool.input, asked.input, "input")
         if wrong:
             unfit = f"The input does not fit {tool.name} {tool.version}: {wrong}."
-            return _never_ran(permitted.profile, StepFault("tool_input_invalid", unfit))
+            return _never_ran(permitted.profile, StepFault(_INPUT_INVALID, unfit))
         outcome = await self._run(asked, permitted, doors)
         if outcome.fault is None:
             wrong = schemas.faults(tool.output, outcome.output, "output")

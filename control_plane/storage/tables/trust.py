@@ -16,6 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from agentflow.contracts.usage import TOKEN_KINDS
 from control_plane.storage.tables.types import Retention, TimedId, kept, metadata
 
 # Written in the transaction of what it tells of, in no order; a sequencer moves it into the chain.
@@ -100,13 +101,13 @@ cost_observations = Table(
     Column("execution_id", TimedId, nullable=False),
     Column("id", Text, nullable=False),  # step, attempt and call: the same cost told twice is counted once
     Column("tenant_id", Text, nullable=False),
+    Column("workflow", Text, nullable=False),
     Column("path", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("agent", Text, nullable=False),
-    Column("resource", Text, nullable=False),  # a model, a tool, computing time
-    Column("tokens_in", BigInteger, nullable=False),
-    Column("tokens_out", BigInteger, nullable=False),
-    Column("microdollars", BigInteger, nullable=False),
+    Column("resource", Text, nullable=False),  # a model, a tool, a service
+    Column("microdollars", BigInteger),  # none: nobody knows its price
+    *(Column(f"tokens_{kind}", BigInteger, nullable=False) for kind in TOKEN_KINDS),  # which do not overlap
     Column("at_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("execution_id", "id", name="cost_observations_pkey"),
     Index("cost_observations_by_time", "tenant_id", "at_ms"),

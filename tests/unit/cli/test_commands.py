@@ -63,6 +63,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af demo",
         "af deploy",
         "af demo support",
+        "af costs",
         "af dev",
         "af doctor",
         "af executions",
