@@ -35,8 +35,9 @@ class Volume:
     def mount(self) -> None:
         subprocess.run(["mount", "-o", "loop", self._image, self.place], check=True, capture_output=True)
 
-    def unmount(self) -> None:
-        subprocess.run(["umount", "-l", self.place], check=False, capture_output=True)
+    def unmount(self) -> bool:
+        """Whether nobody used it any more. While somebody does, mounting it again would show what was shut down."""
+        return subprocess.run(["umount", self.place], check=False, capture_output=True).returncode == 0
 
     def lose_power(self) -> None:
         place = os.open(self.place, os.O_RDONLY)
@@ -62,7 +63,8 @@ def volume(tmp_path: Path) -> Iterator[Volume]:
     try:
         yield made
     finally:
-        made.unmount()
+        if not made.unmount():
+            subprocess.run(["umount", "-l", place], check=False, capture_output=True)
 
 
 def test_what_was_not_synced_is_gone_and_what_was_is_not(volume: Volume) -> None:
@@ -77,7 +79,7 @@ def test_what_was_not_synced_is_gone_and_what_was_is_not(volume: Volume) -> None
             os.fsync(folder)
             os.close(folder)
     volume.lose_power()
-    volume.unmount()
+    assert volume.unmount()
     volume.mount()
 
     assert [(volume.place / name).exists() for name in ("kept", "lost")] == [True, False]
@@ -89,7 +91,7 @@ def test_a_key_is_on_the_disk_before_anything_is_sealed_with_it(
 ) -> None:
     write(volume.place / "home" / "key", b"secret")
     volume.lose_power()
-    volume.unmount()
+    assert volume.unmount()
     volume.mount()
 
     assert (volume.place / "home" / "key").read_bytes() == b"secret"
@@ -115,13 +117,16 @@ class Machine:
     def dsn(self) -> str:
         return self.postgres.dsn_of(self._database)
 
-    async def lose_power(self) -> None:
+    def lose_power(self) -> None:
         self._volume.lose_power()
         for process in (self.postgres.process, self.nats.process):
             process.kill()
+
+    async def start_again(self) -> None:
         await self.stop()
-        self._volume.unmount()
+        await eventually(self._volume.unmount, within_s=20)  # a killed server's children go a moment later
         self._volume.mount()
+        await self.start()
 
     async def stop(self) -> None:
         await self._lives.aclose()
@@ -143,13 +148,15 @@ async def test_every_accepted_execution_survives_every_power_cut(volume: Volume,
         for life in range(CUTS):
             plane = await here.plane(dsn=machine.dsn, **on_the_volume)
             keys = [f"{life}/{number}" for number in range(STARTS)]
-            starting = asyncio.gather(*(here.start(plane, "line", key=key) for key in keys))
+            starting = [asyncio.ensure_future(here.start(plane, "line", key=key)) for key in keys]
             enough = len(asked) + STARTS // 4
             await eventually(lambda enough=enough: len(asked) > enough, within_s=20)
+            machine.lose_power()
             plane.kill()
-            await machine.lose_power()
-            await starting
-            await machine.start()
+            for each in starting:
+                each.cancel()  # without an answer nothing was promised
+            await asyncio.gather(plane.process.wait(), *starting, return_exceptions=True)
+            await machine.start_again()
         here.evidence.dsn = machine.dsn
         await here.plane(dsn=machine.dsn, **on_the_volume)
 
