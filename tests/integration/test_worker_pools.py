@@ -10,6 +10,7 @@ from agentflow.contracts.agent_state import ClaimState, StateRef, StateRefused, 
 from agentflow.contracts.pools import NOTHING_SHARED
 from agentflow.contracts.step import ClaimAnswer, HeldStep, StepClaim
 from agentflow.contracts.tool_questions import DefinitionAnswer, DefinitionQuestion
+from agentflow.execution import messages
 from agentflow.ids import WorkerId
 from agentflow.testing import eventually
 from control_plane.orchestrator.claiming import Claiming
@@ -56,6 +57,9 @@ async def test_steps_cannot_be_called_lost_by_a_worker_of_another_tenant(desk):
         assert here.orchestrator.waiting_for("other", [AGENT], since_before_ms=2**60) == []
         assert here.orchestrator.waiting_for(TENANT, [AGENT], since_before_ms=2**60) == held
         here.orchestrator.steps_lost(WorkerId("wrk_evil"), "other", held, 9)
+        paused = await here.asked(execution, lambda stamp: messages.Pause(stamp, "p-1"))  # decided after that
+        assert paused.in_flight["first"].attempt == attempt
+        await here.asked(execution, lambda stamp: messages.Resume(stamp, "r-1"))
         here.orchestrator.steps_lost(WorkerId("wrk_ours"), TENANT, held, 9)
         state = await here.orchestrator.wait(
             TENANT, execution, lambda state: state.in_flight["first"].attempt > attempt, within_s=5
