@@ -129,6 +129,15 @@ def test_an_untouched_chain_has_no_faults_and_may_have_grown_since_or_begin_late
     assert list(chain_faults([])) == []
 
 
+def test_a_record_whose_own_hash_was_made_anew_does_not_fit_the_next_one() -> None:
+    links = chained(5)
+    record = {**links[2].record, "action": "nothing.at.all"}
+    hashed = link_hash(bytes.fromhex(links[2].prev_hash), canonical(record), 3).hex()
+    links[2] = msgspec.structs.replace(links[2], record=record, hash=hashed)
+
+    assert [fault.seq for fault in chain_faults(links)] == [4]  # without any checkpoint
+
+
 def test_a_first_record_that_follows_something_is_not_the_first() -> None:
     late = [msgspec.structs.replace(link, seq=link.seq - 4) for link in chained(3, first=5)]
 
