@@ -125,6 +125,7 @@ def _listen(address: str) -> socket.socket:
     except OSError as error:
         listening.close()
         raise AddressTaken(address, "AF_HTTP_LISTEN", error.strerror or str(error)) from None
+    listening.listen()  # from here on nobody is refused: who comes before the server takes over waits a moment
     return listening
 
 

@@ -9,7 +9,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_urlsafe
@@ -157,20 +157,7 @@ class _ControlPlane:
         process = await _start_service("control_plane", _CONTROL_PLANE_READY, self._home, environment)
         assert process.ready_match is not None
         self.address = process.ready_match["address"]
-        await _answers(self.address)
         return process
-
-
-async def _answers(address: str) -> None:
-    """Until somebody listens there: a service knows its address, and says so, a moment before."""
-    host, _, port = address.rpartition(":")
-    async with asyncio.timeout(_READY_WITHIN_S):
-        while True:
-            with suppress(OSError):
-                _, writing = await asyncio.open_connection(host, int(port))
-                writing.close()
-                return
-            await asyncio.sleep(0.01)
 
 
 class _Worker:
