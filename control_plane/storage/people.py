@@ -99,7 +99,8 @@ async def _added(engine: str, connection: AsyncConnection, person: Person) -> bo
 async def ensure_built_in_roles(engine: str, connection: AsyncConnection, tenant: TenantId, now_ms: int) -> None:
     """Bindings point to rows; what a built-in role allows is in the code."""
     insert_ = postgresql.insert if engine == "postgresql" else sqlite.insert
-    once = insert_(rbac_roles).on_conflict_do_nothing(index_elements=["tenant_id", "id"])
+    # Whichever constraint: of two that start at once, one may meet the other's name before its id.
+    once = insert_(rbac_roles).on_conflict_do_nothing()
     await connection.execute(once, [role_row(tenant, built_in_role(name), now_ms) for name in BUILT_IN])
 
 

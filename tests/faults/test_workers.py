@@ -1,6 +1,7 @@
 """Real worker processes that are killed, stopped and poisoned, beside a real control plane and a real NATS."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -12,11 +13,9 @@ import msgspec
 import pytest
 
 from agentflow.bus.nats_jetstream import jetstream
-from agentflow.bus.subjects import MESSAGES, shard_inbox
-from agentflow.ids import ExecutionId, shard_of
+from agentflow.bus.subjects import direct_results
 from agentflow.settings import inherited_environment
 from agentflow.testing import eventually
-from tests.faults.evidence import SHARDS
 
 AGENTS = """
 import asyncio
@@ -147,11 +146,12 @@ async def test_a_worker_stopped_past_its_time_cannot_record_its_late_result(work
 
         os.kill(stale, signal.SIGSTOP)
         try:
-            async with another_worker(here) as other:
+            async with another_worker(here) as other, handed_over(here) as results:
                 await eventually(lambda: here.runs(started.execution_id)["patient"] == 2, within_s=20)
                 (here.folder / "go-1").touch()  # the first attempt ends, and says so, while the second is at it
                 os.kill(stale, signal.SIGCONT)
-                await eventually(lambda: late_result(here, started.execution_id), within_s=20)
+                late = (started.execution_id, 1)
+                await eventually(lambda: late in results, within_s=20)
                 here.let_go()
                 events = await ended(here, started.execution_id)
                 (succeeded,) = [event for event in events if event.type == "step.succeeded.v1"]
@@ -161,13 +161,17 @@ async def test_a_worker_stopped_past_its_time_cannot_record_its_late_result(work
             os.kill(stale, signal.SIGCONT)
 
 
-async def late_result(here, execution: str) -> bool:
-    """Whether the first attempt's result was given to the owner of its execution, and the owner is done with it."""
+@asynccontextmanager
+async def handed_over(here) -> AsyncIterator[list[tuple[str, int]]]:
+    """Execution and attempt of every result that workers hand to the control plane, in order, from now on."""
+    results: list[tuple[str, int]] = []
+
+    def heard(raw: bytes) -> None:
+        results.extend((each["metadata"]["execution_id"], each["metadata"]["attempt"]) for each in json.loads(raw))
+
     async with jetstream(here.platform.nats_url, name="test", tends_streams=False) as bus:
-        said = [m async for m in bus.replay(MESSAGES) if m.metadata.get("execution_id") == execution]
-        backlog = await bus.backlog(shard_inbox(shard_of(ExecutionId(execution), SHARDS)))
-    first = [message for message in said if message.type == "response" and message.metadata.get("attempt") == 1]
-    return bool(first) and backlog.waiting + backlog.unacked == 0
+        await bus.listen(direct_results(">"), heard)
+        yield results
 
 
 async def test_a_worker_killed_after_the_effect_runs_it_again_under_the_same_key(workers_world):

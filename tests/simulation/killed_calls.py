@@ -29,7 +29,7 @@ from agentflow.execution.messages import ExecutionMessage, Stamp, StepReported
 from agentflow.execution.program import Fail, Finish, Intents, Outcome, RunStep, RunView, StepOutcome
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import DEFAULT_TENANT, ExecutionId, MessageId, TenantId, TraceId, UlidSource, WorkerId, WorkflowId
-from agentflow.ports import Consumer
+from agentflow.ports import BusUnavailable, Consumer
 from control_plane.orchestrator.claiming import Claiming
 from control_plane.orchestrator.outbound import Outbound
 from sandbox.policy import ToolNeeds
@@ -127,6 +127,7 @@ class Plane:
             ids=ids,
             shards=1,
             pools=Pools([TOOLS_AGENT]),
+            replica="plane",
             unsendable=lambda *_: None,
         )
         self.claiming = Claiming(committed=self._committed, stamp=self.stamp)
@@ -178,7 +179,9 @@ class Line:
     async def subscribe(self, _: Consumer, handler: Callable[[Any], None]) -> None:
         self._handler = handler
 
-    async def request(self, _: str, question: bytes, *, within_s: float) -> bytes:
+    async def request(self, subject: str, question: bytes, *, within_s: float) -> bytes:
+        if subject.startswith(subjects.direct_results("")):  # the way through the stream has more places to die at
+            raise BusUnavailable("no control plane takes results itself")
         self.reach("its claim leaves")
         self.reach("its claim arrives")
         answer = await self._plane.claiming.answer(SHARED, question)

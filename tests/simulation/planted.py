@@ -154,14 +154,6 @@ BUGS = [
         400,
     ),
     Planted(
-        "who is forgotten while its timer fires is never woken again",
-        f"{CONTROL}.orchestrator:Orchestrator._wake",
-        "if not state.ended and self._routing.is_ours(execution):",
-        "if execution in self._open:",
-        100,
-        first=1_940,
-    ),
-    Planted(
         "steps are sent before they are committed",
         f"{CONTROL}.commit_loop:CommitLoop._append",
         "batch.epochs = dict(self._epochs)\n",
@@ -215,9 +207,9 @@ BUGS = [
         f"{CONTROL}.commit_loop:CommitLoop._tell",
         "if draft.events or (self._epochs.get(draft.shard) == draft.epoch and self._is_current()):",
         "if True:",
-        2_000,
+        100,
         ways=("stop",),
-        first=450,
+        first=3_000,
     ),
     Planted(
         "a shard that could not be given back is held for ever",
