@@ -59,8 +59,9 @@ SIGNALS_KEPT_MAX = 1_000  # signals nobody waits for yet; more than these are no
 
 # How much is under way at once.
 COMMIT_BATCH_MAX = 512  # messages decided in one transaction: keeps the longest commit short
+COMMIT_FIRST_MAX = 32  # of them while nothing is being written: the rest is decided beside the database's work
 COMMIT_QUEUE_MAX = 8_192  # starts waiting for a commit; beyond it the API answers 503 instead of growing
-FEED_COMMITS_MAX = 100  # told in one message, so that it stays small
+FEED_EXECUTIONS_MAX = 1_000  # named in one message, so that it stays small
 COMMIT_QUEUE_TENANT_MAX = 2_048  # of one tenant, so that there is always room for another's
 INBOX_IN_FLIGHT_MAX = 4_096  # results delivered to a shard owner and not yet acked
 ANSWERS_AT_ONCE_MAX = 256  # requests over the bus being answered; more wait in NATS, not in our memory
@@ -164,7 +165,7 @@ REDIS_RETRY_S = 2.0  # then each control plane counts for itself for so long
 # Audit.
 AUDIT_BATCH_MAX = 500  # records written, or chained, in one transaction: some 20 ms
 AUDIT_WAITING_MAX = 10_000  # refusals and the like that wait to be written; a caller beyond it is told to come again
-AUDIT_SEQUENCE_S = 0.25  # records are chained together this often: none waits for its place for a second
+AUDIT_SEQUENCE_S = 0.5  # records are chained together this often: none waits for its place for a second
 AUDIT_LOOK_S = 10.0  # records whose writer died before saying a word are found after this
 AUDIT_CLOCKS_APART_MS = 3_600_000  # between whoever records and whoever chains, when a record is looked for again
 AUDIT_IN_FLIGHT_MAX = 1_000  # records of tools handed to us and not yet durable

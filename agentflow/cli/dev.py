@@ -1,6 +1,7 @@
 """`af dev`: the whole platform on this machine, with a live log, until Ctrl-C."""
 
 import asyncio
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +85,7 @@ async def _dev(settings: "Settings", agents: Path) -> None:
         on_exit=_note_restart,
     ) as platform:
         _introduce(platform, settings, agents)
-        await _show_feed(platform.nats_url, ExecutionLog(stdout()))
+        await _show_feed(platform, ExecutionLog(stdout()))
 
 
 def _introduce(platform: "EmbeddedPlatform", settings: "Settings", agents: Path) -> None:
@@ -102,14 +103,12 @@ def _introduce(platform: "EmbeddedPlatform", settings: "Settings", agents: Path)
     console.print("Executions appear here as they happen:", style="dim")
 
 
-async def _show_feed(nats_url: str, log: "ExecutionLog") -> None:
-    from agentflow.bus.nats_jetstream import jetstream
-    from agentflow.bus.subjects import ALL_WORKFLOWS_OUT
-    from agentflow.contracts.message import decode
+async def _show_feed(platform: "EmbeddedPlatform", log: "ExecutionLog") -> None:
+    from agentflow.sdk.client import Client
 
-    async with jetstream(nats_url, name="af dev") as bus:
-        await bus.listen(ALL_WORKFLOWS_OUT, lambda raw: log.show(decode(raw)))
-        await asyncio.Event().wait()  # until the command is interrupted
+    async with Client(platform.api_url, api_key=platform.api_key) as client:
+        async for event in client.watch(patience_s=inf):  # a control plane that ends is started again
+            log.show(event)
 
 
 def _note_restart(exit: "Exit") -> None:

@@ -1,28 +1,28 @@
-"""The live log of `af dev`: committed events from the bus, as one line for each thing that happened.
+"""The live log of `af dev`: committed events as they come from the API, one line for each thing that happened.
 
-Pure apart from printing: what arrives is decoded here and nowhere else in the CLI.
+Pure apart from printing.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentflow import limits
 from agentflow.cli.durations import duration
-from agentflow.cli.progress import StepLines, event_from_feed, print_line
+from agentflow.cli.progress import StepLines, event_from_api, print_line
 from agentflow.clock import rfc3339
-from agentflow.contracts.message import Message
 from agentflow.execution.events import Event, ExecutionCompleted, ExecutionFailed, ExecutionStarted
+from agentflow.sdk.models import LiveEvent
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def large_values(given: dict[str, Any]) -> list[str]:
+def large_values(told: LiveEvent) -> list[str]:
     """A warning for each value of an event that was too large to stay in it: whose it is, where, and how large."""
-    whose = given.get("path") or given.get("key") or "the execution"
+    whose = told.data.get("path") or told.data.get("key") or "the execution"
     return [
-        f"{whose}: `{'.'.join(map(str, field))}` has {size_bytes / 1024:,.0f} KB, more than the "
+        f"{whose}: `{'.'.join(map(str, value['path']))}` has {value['bytes'] / 1024:,.0f} KB, more than the "
         f"{limits.CLAIM_CHECK_BYTES // 1024} KB that events and messages hold; it is kept beside them"
-        for field, _, size_bytes in given.get("claims", ())
+        for value in told.large
     ]
 
 
@@ -34,17 +34,14 @@ class ExecutionLog:
         self._lines: dict[str, StepLines] = {}
         self._started_at_ms: dict[str, int] = {}
 
-    def show(self, message: Message) -> None:
-        told = message.read(dict[str, Any])
-        for commit in told["commits"]:
-            execution = commit["execution_id"]
-            for given in commit["events"]:
-                event = event_from_feed(given)
-                if event is not None:
-                    prefix = f"{rfc3339(event.at_ms)[11:19]} {told['workflow']} {execution[-6:]}"
-                    self._show_event(execution, prefix, event)
-                    for warning in large_values(given):
-                        self._console.print(f"{prefix}  ! {warning}", style="yellow", markup=False)
+    def show(self, told: LiveEvent) -> None:
+        event = event_from_api(told)
+        if event is None:
+            return
+        prefix = f"{rfc3339(event.at_ms)[11:19]} {told.workflow} {told.execution_id[-6:]}"
+        self._show_event(told.execution_id, prefix, event)
+        for warning in large_values(told):
+            self._console.print(f"{prefix}  ! {warning}", style="yellow", markup=False)
 
     def _show_event(self, execution: str, prefix: str, event: Event) -> None:
         match event:

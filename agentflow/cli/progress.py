@@ -1,10 +1,10 @@
 """An execution as it happens, one line for each outcome of a step.
 
-`StepLines` folds committed events into lines and is pure; `print_line` draws one. Fed by `af run` and
-`af demo` from the API, and by `af dev` from the bus.
+`StepLines` folds committed events into lines and is pure; `print_line` draws one. Fed from the API
+by `af run`, `af demo` and `af dev`.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -12,7 +12,7 @@ from agentflow.cli.durations import duration
 from agentflow.clock import parse_rfc3339
 from agentflow.execution.events import Event, StepFailed, StepScheduled, StepSucceeded
 from agentflow.ids import StepPath
-from agentflow.sdk.models import ExecutionEvent
+from agentflow.sdk.models import ExecutionEvent, LiveEvent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,14 +57,11 @@ class StepLines:
         return StepLine(outcome, event.path, performer, duration(event.at_ms - sent.at_ms), note)
 
 
-def event_from_api(given: ExecutionEvent) -> Event | None:
-    return event_from_feed({**given.data, "type": given.type, "at_ms": parse_rfc3339(given.at)})
-
-
-def event_from_feed(given: dict[str, Any]) -> Event | None:
+def event_from_api(given: ExecutionEvent | LiveEvent) -> Event | None:
     """The event in the kernel's own words; None for one that only a newer version knows."""
     try:
-        event: Event = msgspec.convert(given, Event)
+        told = {**given.data, "type": given.type, "at_ms": parse_rfc3339(given.at)}
+        event: Event = msgspec.convert(told, Event)
     except msgspec.ValidationError:
         return None
     return event

@@ -98,9 +98,13 @@ class CommitLoop:
                 await written.give_up()
 
     async def _fill(self, batch: Batch, written: Batch | None) -> None:
-        """Decides what arrives, until what is being written is over, or there is something and nothing is written."""
+        """Decides what arrives, until what is being written is over, or there is something and nothing is written.
+
+        A database that has nothing to do gets the first of many: the others are decided while it writes.
+        """
+        most = limits.COMMIT_FIRST_MAX if written is None else limits.COMMIT_BATCH_MAX
         while True:
-            for arrival in self._inbox.take(max(0, limits.COMMIT_BATCH_MAX - len(batch.decided))):
+            for arrival in self._inbox.take(max(0, most - len(batch.decided))):
                 if written is not None and arrival.execution in written.drafts:
                     written.behind.append(arrival)
                 else:
@@ -261,7 +265,7 @@ class CommitLoop:
         await self._performer.settled(draft.before, state, draft.events)
         for command in draft.commands:
             await self._performer.perform(state, command)
-        self._feed.tell(state, draft.before.version, tuple(draft.events))
+        self._feed.tell(state)
         if (is_ours or state.ended) and state.queue is not None and state.queue.limited:
             self._limited(state)
         if state.ended:

@@ -302,6 +302,19 @@ async def test_a_start_whose_commit_got_no_answer_still_runs_to_its_end(desk):
         await completes_with_each_outcome_once(here, seen[0])
 
 
+async def test_an_idle_database_gets_the_first_of_many_decisions_at_once(desk):
+    async with desk() as here:
+        sizes: list[int] = []
+        here.store.lose = lambda batch: sizes.append(len(batch))
+        many = 3 * limits.COMMIT_FIRST_MAX
+
+        await asyncio.gather(*(here.orchestrator.start(TENANT, PATIENT, {}, timeout_ms=None) for _ in range(many)))
+
+        assert sum(sizes) == many
+        assert sizes[0] <= limits.COMMIT_FIRST_MAX, "the others are decided while it writes"
+        assert len(sizes) <= 4, "and go together"
+
+
 async def test_a_start_that_was_never_committed_leaves_nothing_behind(desk):
     async with desk() as here:
         seen: list[ExecutionId] = []

@@ -1,17 +1,27 @@
 import io
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from agentflow.cli.durations import duration, took
 from agentflow.cli.feed import ExecutionLog
-from agentflow.cli.progress import StepLine, StepLines, event_from_api, event_from_feed, print_line
-from agentflow.contracts.message import Message, seal
+from agentflow.cli.progress import StepLine, StepLines, event_from_api, print_line
+from agentflow.clock import rfc3339
 from agentflow.contracts.step import StepFault
-from agentflow.execution.events import StepFailed, StepScheduled, StepSucceeded
-from agentflow.ids import AgentName, MessageId, StepPath, TraceId, WorkerId
-from agentflow.sdk.models import ExecutionEvent
+from agentflow.execution.events import (
+    Event,
+    ExecutionCompleted,
+    ExecutionFailed,
+    ExecutionStarted,
+    StepFailed,
+    StepScheduled,
+    StepSucceeded,
+    WorkflowRef,
+)
+from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
+from agentflow.sdk.models import ExecutionEvent, LiveEvent
 
 AT_MS = 1_700_000_000_000
 
@@ -79,7 +89,7 @@ def test_an_event_of_the_api_is_one_of_the_kernels_own() -> None:
 
 
 def test_an_event_of_a_newer_version_is_passed_over() -> None:
-    assert event_from_feed({"type": "step.dreamt.v9", "at_ms": 1}) is None
+    assert event_from_api(ExecutionEvent(3, "step.dreamt.v9", "2023-11-14T22:13:20.045Z", {})) is None
 
 
 def test_brackets_in_what_a_step_said_are_printed_and_not_obeyed() -> None:
@@ -103,33 +113,23 @@ def test_what_has_not_ended_has_no_duration() -> None:
     assert took("2026-11-18T06:00:00.000Z", "2026-11-18T06:00:01.500Z") == "1.50 s"
 
 
-def feed(*events: dict[str, Any]) -> Message:
-    commit = {"execution_id": "exec_ABCDEF", "after_version": 0, "events": events}
-    return seal(
-        id=MessageId("m"),
-        trace_id=TraceId("t"),
-        span_id="s",
-        sender="orchestrator",
-        to="support",
-        type="event",
-        payload={"v": 2, "workflow": "support", "shard": 0, "commits": [commit]},
-        metadata={},
-        at_ms=AT_MS,
-    )
+def told(event: Event, *, large: list[dict[str, Any]] | None = None) -> LiveEvent:
+    data = msgspec.to_builtins(event)
+    kind, at = data.pop("type"), rfc3339(data.pop("at_ms"))
+    return LiveEvent(1, "exec_ABCDEF", "support", 1, kind, at, data, large or [])
 
 
 def test_the_live_log_tells_an_execution_from_start_to_end() -> None:
     out = io.StringIO()
     log = ExecutionLog(Console(file=out, width=200))
-    workflow = {"id": "wf_1", "name": "support", "version": "1.0.0", "digest": "d"}
-    start = {"execution": "exec_ABCDEF", "tenant": "default", "workflow": workflow, "input": {}, "trace": "t"}
+    workflow = WorkflowRef(WorkflowId("wf_1"), "support", "1.0.0", "d")
 
-    log.show(feed({"type": "execution.started.v1", "at_ms": AT_MS, **start}, as_fed(scheduled())))
-    log.show(feed(as_fed(succeeded())))
-    log.show(feed({"type": "execution.completed.v1", "at_ms": AT_MS + 50, "output": {}}))
+    log.show(told(ExecutionStarted(AT_MS, ExecutionId("exec_A"), TenantId("default"), workflow, {}, TraceId("t"))))
+    log.show(told(scheduled()))
+    log.show(told(succeeded()))
+    log.show(told(ExecutionCompleted(AT_MS + 50, {})))
 
-    told = [line.split() for line in out.getvalue().splitlines()]
-    assert told == [
+    assert [line.split() for line in out.getvalue().splitlines()] == [
         ["22:13:20", "support", "ABCDEF", "started", "exec_ABCDEF"],
         ["22:13:20", "support", "ABCDEF", "✓", "classify", "classifier", "45", "ms"],
         ["22:13:20", "support", "ABCDEF", "completed", "in", "50", "ms"],
@@ -138,27 +138,17 @@ def test_the_live_log_tells_an_execution_from_start_to_end() -> None:
 
 def test_the_live_log_says_why_an_execution_failed() -> None:
     out = io.StringIO()
-    fault = {"code": "crash", "message": "It broke."}
 
-    ExecutionLog(Console(file=out, width=200)).show(
-        feed({"type": "execution.failed.v1", "at_ms": AT_MS, "fault": fault})
-    )
+    ExecutionLog(Console(file=out, width=200)).show(told(ExecutionFailed(AT_MS, StepFault("crash", "It broke."))))
 
     assert "crash: It broke." in out.getvalue()
 
 
 def test_the_live_log_warns_of_a_large_value_with_its_step_field_and_size() -> None:
     out = io.StringIO()
-    given = {**as_fed(succeeded()), "output": None, "claims": [[["output"], "ab" * 32, 300 * 1024]]}
+    large = [{"path": ["output"], "bytes": 300 * 1024}]
 
-    ExecutionLog(Console(file=out, width=200)).show(feed(given))
+    ExecutionLog(Console(file=out, width=200)).show(told(succeeded(), large=large))
 
     (warning,) = [line for line in out.getvalue().splitlines() if " ! " in line]
     assert "classify: `output` has 300 KB, more than the 256 KB" in warning
-
-
-def as_fed(event: StepScheduled | StepSucceeded) -> dict[str, Any]:
-    import msgspec
-
-    told: dict[str, Any] = msgspec.to_builtins(event)
-    return told

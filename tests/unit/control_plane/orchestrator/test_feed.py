@@ -4,10 +4,10 @@ import pytest
 
 from agentflow.bus import subjects
 from agentflow.clock import ControlledClock
-from agentflow.execution.events import StepHalted, WorkflowRef
+from agentflow.execution.events import WorkflowRef
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId, StepPath, TenantId, UlidSource, WorkflowId
-from agentflow.limits import FEED_EVERY_S
+from agentflow.ids import ExecutionId, TenantId, UlidSource, WorkflowId
+from agentflow.limits import FEED_EVERY_S, FEED_EXECUTIONS_MAX
 from agentflow.ports import BusUnavailable
 from control_plane.orchestrator.feed import Feed
 
@@ -42,37 +42,38 @@ async def feeding():
     running.cancel()
 
 
-def running_as(tenant, execution):
+def running_as(tenant, execution, *, version=2):
     workflow = WorkflowRef(WorkflowId("wf_1"), "support", "1.0.0", "digest")
-    return ExecutionState(version=2, execution=ExecutionId(execution), tenant=TenantId(tenant), workflow=workflow)
-
-
-def halted(path):
-    return (StepHalted(1_000, StepPath(path)),)
+    return ExecutionState(version=version, execution=ExecutionId(execution), tenant=TenantId(tenant), workflow=workflow)
 
 
 async def test_all_that_a_workflow_did_in_a_moment_is_told_in_one_message(feeding):
     feed, bus, moment = feeding
-    feed.tell(running_as("acme", "exec_1"), 1, halted("a"))
-    feed.tell(running_as("acme", "exec_2"), 1, halted("b"))
-    feed.tell(running_as("acme", "exec_1"), 2, halted("c"))
+    feed.tell(running_as("acme", "exec_1", version=2))
+    feed.tell(running_as("acme", "exec_2", version=2))
+    feed.tell(running_as("acme", "exec_1", version=4))
 
     await moment()
 
     ((subject, message),) = bus.published
-    told = message.read(dict)["commits"]
     assert subject == subjects.workflow_out("support", 0)
-    assert [(one["execution_id"], one["after_version"], one["events"][0]["path"]) for one in told] == [
-        ("exec_1", 1, "a"),
-        ("exec_2", 1, "b"),
-        ("exec_1", 2, "c"),
-    ]
+    assert message.read(dict)["reached"] == {"exec_1": 4, "exec_2": 2}
+
+
+async def test_more_executions_than_a_message_names_are_told_in_several(feeding):
+    feed, bus, moment = feeding
+    for number in range(FEED_EXECUTIONS_MAX + 1):
+        feed.tell(running_as("acme", f"exec_{number}"))
+
+    await moment()
+
+    assert [len(message.read(dict)["reached"]) for _, message in bus.published] == [FEED_EXECUTIONS_MAX, 1]
 
 
 async def test_tenants_never_share_a_message(feeding):
     feed, bus, moment = feeding
-    feed.tell(running_as("acme", "exec_1"), 1, halted("a"))
-    feed.tell(running_as("umbrella", "exec_2"), 1, halted("b"))
+    feed.tell(running_as("acme", "exec_1"))
+    feed.tell(running_as("umbrella", "exec_2"))
 
     await moment()
 
@@ -82,11 +83,11 @@ async def test_tenants_never_share_a_message(feeding):
 async def test_a_bus_that_is_away_costs_the_news_of_that_moment_and_no_more(feeding):
     feed, bus, moment = feeding
     bus.away = True
-    feed.tell(running_as("acme", "exec_1"), 1, halted("a"))
+    feed.tell(running_as("acme", "exec_1", version=2))
     await moment()
     bus.away = False
-    feed.tell(running_as("acme", "exec_1"), 2, halted("b"))
+    feed.tell(running_as("acme", "exec_1", version=3))
 
     await moment()
 
-    assert [message.read(dict)["commits"][0]["after_version"] for _, message in bus.published] == [2]
+    assert [message.read(dict)["reached"] for _, message in bus.published] == [{"exec_1": 3}]
