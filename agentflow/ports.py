@@ -30,6 +30,10 @@ class BusUnavailable(Unavailable):
         )
 
 
+class NobodyListens(BusUnavailable):
+    """The bus itself says so: whoever would have answered has no connection to it."""
+
+
 class StorageUnavailable(Unavailable):
     code = "AF2002"
 
@@ -151,7 +155,7 @@ class MessageBus(Protocol):
     async def request(self, subject: str, payload: bytes, *, within_s: float) -> bytes:
         """Ask whoever answers this subject now. Nothing is stored: without an answer nobody knows what became of it.
 
-        Raises `BusUnavailable` when nobody answers, at once where nobody listens.
+        Raises `BusUnavailable` when nobody answers, and `NobodyListens` at once where nobody could.
         """
         ...
 

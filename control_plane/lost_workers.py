@@ -3,6 +3,9 @@
 Joins the registry, which hears heartbeats, and the orchestrator, which owns the attempts. First what the worker had
 said it held; then what it was given and could not say any more: steps that its agents were sent, that are out of the
 mailbox, and that no living worker has. A wrong guess costs a repeated attempt, never a second outcome.
+
+A worker whose connection has ended is gone (`worker_lines`), and what it said it held is free within two heartbeats.
+One that is silent and connected may only be slow, and is given longer.
 """
 
 import asyncio
@@ -20,6 +23,7 @@ from agentflow.errors import Unavailable
 from agentflow.ids import AgentName, WorkerId
 from agentflow.ports import MessageBus
 from control_plane.registry.agents import LiveAgents, LostWorker
+from control_plane.worker_lines import WorkerLines
 
 _log = structlog.get_logger(__name__)
 
@@ -39,6 +43,9 @@ class Bus(MessageBus, Protocol):
     @property
     def connected(self) -> bool: ...
 
+    @property
+    def line(self) -> int: ...
+
 
 @asynccontextmanager
 async def care_for_lost_workers(agents: LiveAgents, attempts: Attempts, bus: Bus, clock: Clock) -> AsyncIterator[None]:
@@ -51,7 +58,15 @@ async def care_for_lost_workers(agents: LiveAgents, attempts: Attempts, bus: Bus
         searches.add(search)
         search.add_done_callback(searches.discard)
 
-    watch = asyncio.create_task(agents.watch(lambda: bus.connected, lost), name="watch over workers")
+    async def look() -> None:
+        lines = WorkerLines(bus)
+        while True:
+            await clock.sleep(limits.WORKER_LOOK_S)
+            gone = await lines.ended(agents.heard_of(), agents.heard_of(silent_s=limits.WORKER_GONE_AFTER_S))
+            for worker in agents.check(can_hear=bus.connected, gone=gone):
+                lost(worker)
+
+    watch = asyncio.create_task(look(), name="watch over workers")
     try:
         yield
     finally:

@@ -32,6 +32,7 @@ class Heart:
         sandbox: str = "",
     ) -> None:
         self._sandbox = sandbox
+        self._pool = pool
         self._subject = subjects.of_pool(subjects.HEARTBEATS, pool)
         self._bus = bus
         self._clock = clock
@@ -39,6 +40,10 @@ class Heart:
         self._mailboxes = mailboxes
         self._started_at_ms = clock.now_ms()
         self._told: frozenset[HeldStep] = frozenset()
+
+    async def open(self) -> None:
+        """Before the first beat: who is asked on this line and not found there is gone, and need not be waited for."""
+        await self._bus.answer(subjects.of_pool(subjects.worker_line(self._worker), self._pool), _here)
 
     async def beat(self, is_draining: Callable[[], bool]) -> None:
         """A beat the bus cannot take is left out: the next one says more.
@@ -75,3 +80,7 @@ class Heart:
             await self._bus.broadcast(self._subject, msgspec.json.encode(heartbeat))
         except BusUnavailable as error:
             log.debug("heartbeat.skipped", reason=error.message)
+
+
+async def _here(_: bytes) -> bytes:
+    return b""

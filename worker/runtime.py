@@ -71,6 +71,7 @@ class Runtime:
 
     async def serve(self, stop: StopRequests) -> None:
         """Returns when asked to stop and all is finished or given back."""
+        await self._heart.open()
         beating = asyncio.create_task(self._heart.beat(lambda: stop.asked), name="heartbeat")
         self._reporter.start()
         try:

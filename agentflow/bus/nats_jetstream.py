@@ -88,6 +88,7 @@ class JetStreamBus:
         self._pulls: set[ContinuousPull] = set()
         self._mender: asyncio.Task[None] | None = None
         self._trouble: Exception | None = None
+        self._line = 0
 
     async def publish(self, subject: str, message: Message, *, dedup_id: str, confirm: bool) -> None:
         payload = encode(message)
@@ -160,6 +161,11 @@ class JetStreamBus:
     @property
     def connected(self) -> bool:
         return self._connection.is_connected
+
+    @property
+    def line(self) -> int:
+        """Which connection this is: another one after every cut."""
+        return self._line
 
     async def broadcast(self, subject: str, payload: bytes) -> None:
         self._send(wire.publication(subject, payload))
@@ -249,6 +255,7 @@ class JetStreamBus:
         return BusUnavailable(f"no JetStream at {url} within {within_s:g} s ({reason})")
 
     def on_disconnected(self) -> None:
+        self._line += 1
         self._connection.forget_unsent()
         self._requests.refuse_all("the connection was cut")
         for pull in self._pulls:

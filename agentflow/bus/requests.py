@@ -10,7 +10,7 @@ import heapq
 from itertools import count
 
 from agentflow.bus import wire
-from agentflow.ports import BusUnavailable
+from agentflow.ports import BusUnavailable, NobodyListens
 
 
 class _Question:
@@ -21,9 +21,9 @@ class _Question:
         self.within_s = within_s
         self.answer = answer
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, error: BusUnavailable) -> None:
         if not self.answer.done():
-            self.answer.set_exception(BusUnavailable(reason))
+            self.answer.set_exception(error)
 
 
 class Requests:
@@ -56,7 +56,7 @@ class Requests:
     def refuse_all(self, reason: str) -> None:
         """The line is down or about to be: no answer will come to what was asked over it."""
         for question in self._asked.values():
-            question.refuse(reason)
+            question.refuse(BusUnavailable(reason))
 
     def close(self) -> None:
         if self._alarm is not None:
@@ -68,7 +68,8 @@ class Requests:
         if question is None or question.answer.done():
             return
         if headers and (status := wire.status(headers)) is not None:
-            question.refuse(f"nobody answers {question.subject}" if status.code == 503 else status.text)
+            nobody = NobodyListens(f"nobody answers {question.subject}")
+            question.refuse(nobody if status.code == 503 else BusUnavailable(status.text))
         else:
             question.answer.set_result(data)
 
@@ -89,4 +90,4 @@ class Requests:
                 return
             heapq.heappop(self._deadlines)
             if question is not None:
-                question.refuse(f"no answer on {question.subject} within {question.within_s:g} s")
+                question.refuse(BusUnavailable(f"no answer on {question.subject} within {question.within_s:g} s"))

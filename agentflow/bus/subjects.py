@@ -49,6 +49,7 @@ STREAMS = (
 
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORKFLOW = re.compile(r"[a-z0-9_-]{1,128}")
+_WORKER = re.compile(r"[A-Za-z0-9_-]{1,64}|\*")  # all of a pool, in a permission
 _POOL = re.compile(r"_shared|[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -86,6 +87,13 @@ def workflow_out(workflow: str, shard: int) -> str:
 def direct_results(replica: str) -> str:
     """Where a control plane takes results itself, and answers once they are committed; not stored. Of a pool."""
     return f"control.results.{replica}"
+
+
+def worker_line(worker: str) -> str:
+    """Asked of one worker, which need not say anything there: that somebody listens is the answer. Of a pool."""
+    if not _WORKER.fullmatch(worker):
+        raise UnusableName("worker", worker, "1 to 64 letters, digits, `_` and `-`")
+    return f"workers.line.{worker}"
 
 
 def step_claims(shard: int | str) -> str:

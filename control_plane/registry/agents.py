@@ -7,12 +7,13 @@ attempt really ends is decided by the heart, and a worker that was only slow fin
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 import structlog
 
 from agentflow import limits
+from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.pools import NOTHING_SHARED, SHARED, Pools
 from agentflow.contracts.step import TOOLS_AGENT, Heartbeat, HeldStep
@@ -78,7 +79,8 @@ class LiveAgents:
     def heard(self, pool: str, raw: bytes) -> None:
         try:
             beat = self._decoder.decode(raw)
-        except msgspec.DecodeError as error:
+            subjects.worker_line(beat.worker)  # we ask there: what a worker calls itself must be no more than a name
+        except (msgspec.DecodeError, subjects.UnusableName) as error:
             _log.warning("heartbeat.refused", reason=str(error))
             return
         if beat.leaving:
@@ -139,14 +141,13 @@ class LiveAgents:
         oldest_s = self._clock.monotonic_s() - self._lost_after_s
         return any(step in beat.steps for heard_at_s, beat in self._beats.values() if heard_at_s >= oldest_s)
 
-    async def watch(self, can_hear: Callable[[], bool], worker_lost: Callable[[LostWorker], None]) -> None:
-        """Until cancelled. `can_hear` is whether our own line to the bus is whole."""
-        while True:
-            await self._clock.sleep(limits.HEARTBEAT_S)
-            for lost in self.check(can_hear=can_hear()):
-                worker_lost(lost)
+    def heard_of(self, *, silent_s: float = 0.0) -> list[tuple[str, WorkerId]]:
+        """Every worker that is not lost, under its pool: those of them that have been silent for as long."""
+        since_s = self._clock.monotonic_s() - silent_s
+        return [worker for worker, (heard_at_s, _) in self._beats.items() if heard_at_s <= since_s]
 
-    def check(self, *, can_hear: bool) -> list[LostWorker]:
+    def check(self, *, can_hear: bool, gone: Collection[tuple[str, WorkerId]] = ()) -> list[LostWorker]:
+        """Who is lost by now. `can_hear` is whether our own line to the bus is whole; `gone` are those without one."""
         now_s = self._clock.monotonic_s()
         # While we were deaf, or stood still ourselves, everybody's silence says something about us and not about them.
         if not can_hear or now_s - self._checked_at_s > 2 * limits.HEARTBEAT_S:
@@ -157,6 +158,7 @@ class LiveAgents:
             LostWorker(worker, pool, tuple(sorted(beat.agents)), beat.steps, now_s - heard_at_s)
             for (pool, worker), (heard_at_s, beat) in self._beats.items()
             if now_s - heard_at_s > self._lost_after_s
+            or ((pool, worker) in gone and now_s - heard_at_s >= limits.WORKER_GONE_AFTER_S)
         ]
         for each in lost:
             del self._beats[each.pool, each.worker]

@@ -136,3 +136,5 @@ def test_relations_between_limits_hold():
     assert limits.PULL_EXPIRES_S <= limits.WORKER_LOST_AFTER_S, "what a lost worker held is not given to it again"
     assert limits.PULL_HEARTBEAT_S * 2 <= limits.PULL_EXPIRES_S, "JetStream refuses a rarer one"
     assert limits.WORKER_LOST_AFTER_S >= 3 * limits.HEARTBEAT_S, "a lost beat or two is no lost worker"
+    assert limits.WORKER_GONE_AFTER_S > limits.HEARTBEAT_S, "who is in time is not asked for"
+    assert limits.WORKER_GONE_AFTER_S + 2 * limits.WORKER_LOOK_S < 2 * limits.HEARTBEAT_S, "a look, and its question"

@@ -17,7 +17,7 @@ from agentflow.clock import SystemClock
 from agentflow.contracts.message import Message, encode, seal
 from agentflow.devstack.nats import NatsServer
 from agentflow.ids import AgentName, UlidSource
-from agentflow.ports import Backlog, BusUnavailable, Consumer, Delivery, MessageBus
+from agentflow.ports import Backlog, BusUnavailable, Consumer, Delivery, MessageBus, NobodyListens
 from agentflow.testing import eventually
 
 AGENT = AgentName("classifier")
@@ -353,12 +353,13 @@ class MessageBusContract:
         async def fails(_: bytes) -> bytes:
             raise RuntimeError("no")
 
-        with pytest.raises(BusUnavailable, match="nobody answers"):
+        with pytest.raises(NobodyListens, match="nobody answers"):
             await bus.request("questions.nobody", b"", within_s=30)
 
         await bus.answer("questions.failing", fails)
-        with pytest.raises(BusUnavailable, match="within"):
+        with pytest.raises(BusUnavailable, match="within") as lost:
             await bus.request("questions.failing", b"", within_s=0.05)
+        assert not isinstance(lost.value, NobodyListens)
 
     async def test_each_request_has_a_deadline_of_its_own(self, bus: MessageBus) -> None:
         async def never(_: bytes) -> bytes:

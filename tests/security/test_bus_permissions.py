@@ -96,6 +96,9 @@ async def test_a_worker_takes_its_own_steps_and_reports_them(buses):
     await eventually(lambda: answered(worker, subjects.of_pool(subjects.TOOL_DEFINITIONS, "acme")))
     await worker.answer(subjects.of_pool(subjects.TOOL_TESTS, "acme"), told)
     await eventually(lambda: answered(control, subjects.of_pool(subjects.TOOL_TESTS, "acme")))
+    line = subjects.of_pool(subjects.worker_line("wrk_1"), "acme")
+    await worker.answer(line, told)
+    await eventually(lambda: answered(control, line))
 
 
 MAY_NOT_SAY = (
@@ -107,6 +110,7 @@ MAY_NOT_SAY = (
     *(subjects.workflow_in("support", 1, pool) for pool in ("default", SHARED)),
     *(subjects.of_pool(stem, pool) for stem in SAID_BY_WORKERS for pool in ("default", SHARED)),
     subjects.of_pool(subjects.WORKER_CONTROL, "acme"),
+    subjects.of_pool(subjects.worker_line("wrk_1"), "acme"),
     subjects.IDENTITY_CHANGED,
     "$JS.API.CONSUMER.MSG.NEXT.AF_AGENTS.agent_other@acme",
     "$JS.API.CONSUMER.MSG.NEXT.AF_AGENTS.agent_mine@default",
@@ -137,6 +141,7 @@ MAY_NOT_HEAR = (
     "agents.*.*.in",
     *(subjects.of_pool(subjects.WORKER_CONTROL, pool) for pool in ("default", SHARED)),
     *(subjects.of_pool(subjects.TOOL_TESTS, pool) for pool in ("default", SHARED)),
+    *(subjects.of_pool(subjects.worker_line("wrk_1"), pool) for pool in ("default", SHARED)),
     "workers.>",
     subjects.ALL_WORKFLOWS_OUT,
     subjects.ALL_WORKFLOWS_IN,

@@ -209,7 +209,7 @@ BUGS = [
         "if True:",
         100,
         ways=("stop",),
-        first=3_000,
+        first=2_800,
     ),
     Planted(
         "a shard that could not be given back is held for ever",

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentflow import limits
 from agentflow.contracts.message import Message, decode, encode
-from agentflow.ports import Backlog, BusUnavailable, Consumer, Delivery, Subscription
+from agentflow.ports import Backlog, BusUnavailable, Consumer, Delivery, NobodyListens, Subscription
 from tests.simulation.model.chance import Fates
 from tests.simulation.model.loop import Process, SimulatedLoop
 
@@ -102,6 +102,7 @@ class Broker:
         self.fates = fates
         self.trace = trace
         self.is_up = True
+        self.starts = 0
         self.age = 0  # grows with every wipe
         self.forgot = False  # ever: its store, or what it knows of doubles
         self.sent: set[tuple[str, str, int]] = set()  # attempts that it was given
@@ -258,6 +259,7 @@ class SimulatedBus:
         self.broker = broker
         self.process = process
         self.is_cut = False
+        self._mends = 0
         self._loop = broker.loop
         self._fates = broker.fates
 
@@ -269,8 +271,13 @@ class SimulatedBus:
     def connected(self) -> bool:
         return self.is_reachable
 
+    @property
+    def line(self) -> int:
+        return self._mends + self.broker.starts
+
     def mend(self) -> None:
         self.is_cut = False
+        self._mends += 1
         self.broker.back()
 
     def tell(self, heard: Callable[[], None]) -> None:
@@ -352,7 +359,7 @@ class SimulatedBus:
         answer: Any = self._loop.create_future()
         entries = [entry for entry in _who_hear(self.broker.answerers, subject) if entry[0].is_reachable]
         if not entries:
-            raise BusUnavailable(f"nobody answers {subject}")
+            raise NobodyListens(f"nobody answers {subject}")
         bus, handler = entries[int(self._fates.chance.random() * len(entries))]
 
         async def give() -> None:

@@ -105,6 +105,7 @@ class Nemesis:
 
         def back() -> None:
             broker.is_up = True
+            broker.starts += 1
             broker.back()
 
         self._later(4.0, back)

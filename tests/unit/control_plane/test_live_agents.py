@@ -59,6 +59,33 @@ async def test_a_worker_that_says_goodbye_is_not_lost(agents, clock, lost):
     assert lost == []
 
 
+async def test_a_worker_without_a_connection_is_lost_before_its_second_beat_is_missed(agents, clock, lost):
+    beat(agents)
+    await clock.advance(1.4)
+    assert agents.check(can_hear=True, gone=[("default", "wrk_1")]) == []
+    assert agents.heard_of(silent_s=1.5) == []
+    await clock.advance(0.1)
+
+    assert agents.heard_of(silent_s=1.5) == [("default", "wrk_1")]
+    assert [each.worker for each in agents.check(can_hear=True, gone=[("default", "wrk_1")])] == ["wrk_1"]
+    assert agents.heard_of() == []
+
+
+async def test_a_beat_that_came_while_it_was_asked_keeps_a_worker(agents, clock):
+    beat(agents)
+    await clock.advance(2)
+    beat(agents)
+
+    assert agents.check(can_hear=True, gone=[("default", "wrk_1")]) == []
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "a\r\nPUB x 0", ">", "x" * 65])
+async def test_a_worker_whose_name_could_be_more_than_a_name_is_not_heard(agents, name):
+    beat(agents, name)
+
+    assert agents.heard_of() == []
+
+
 async def test_nobody_is_lost_while_we_ourselves_cannot_hear_nor_just_after(agents, clock, lost):
     beat(agents)
     await pass_time(agents, clock, 60, lost, can_hear=False)
