@@ -30,6 +30,7 @@ _INODES_MAX = 16_384
 _PROCESSES_DEFAULT = 64
 
 # How strong a fence each backend is. WASM has no system calls at all, and runs nothing but WASM.
+HOME = "/sandbox"  # of a call: where it starts, its own, empty, gone with it; never the worker's
 STRENGTH = {"process": 1, "docker": 2, "gvisor": 3, "wasm": 4}
 
 
@@ -177,7 +178,7 @@ def compile_profile(
         files_max=_OPEN_FILES_MAX,
         processes_max=_lowest(tool.processes_max, (bound.processes_max for bound in bounds)),
         permissions=tuple(sorted({str(need) for need in needs})),
-        environment=dict(tool.environment),
+        environment=_home(backend) | dict(tool.environment),
         network=_scopes(needs, "network", "http"),
         readable=_scopes(needs, "fs", "read"),
         writable=_scopes(needs, "fs", "write"),
@@ -185,6 +186,11 @@ def compile_profile(
         disk_bytes=_lowest(tool.disk_bytes, (bound.disk_bytes for bound in bounds)),
         secrets=tuple(sorted(tool.secrets, key=lambda secret: secret.name)),
     )
+
+
+def _home(backend: str) -> dict[str, str]:
+    """Many libraries look for their settings at home when they are imported. A module has no files, and so no home."""
+    return {} if backend == "wasm" else {"HOME": HOME}
 
 
 def profile_hash(profile: ExecProfile) -> str:

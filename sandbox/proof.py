@@ -14,7 +14,7 @@ def prove(input: dict[str, Any]) -> dict[str, bool]:
         "worker's port": _connects(("127.0.0.1", input["port"])),
         "the internet": _connects(("192.0.2.1", 80)) or _resolves(),
         "a private file": _reads(input["secret"]),
-        "the environment": bool(os.environ),  # noqa: TID251 - this is the question
+        "the environment": bool(set(os.environ) - {"HOME"}),  # noqa: TID251 - this is the question
     }
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from sandbox.policy import ExecProfile
+from sandbox.policy import HOME, ExecProfile
 from sandbox.tool_call import ToolCall
 
-WORK = "/sandbox"  # where a call starts: its own, empty, gone with it
+WORK = HOME  # where a call starts
 TEMPORARY = ("/tmp", "/dev/shm")  # noqa: S108 - as much the sandbox's own
 WORKSPACE = "/workspace"
 DOOR = "/run/agentflow"  # where the egress socket appears

@@ -26,7 +26,7 @@ from sandbox.backends.inmate import perform, user_of
 from sandbox.backends.scratch import Scratch, sweep
 from sandbox.backends.stdio import StdioProcess
 from sandbox.backends.unsupported import refuse_unless
-from sandbox.policy import MIB, ExecProfile, Isolation
+from sandbox.policy import HOME, MIB, ExecProfile, Isolation
 from sandbox.tool_call import Command, SandboxOutcome, ToolCall
 from sandbox.workspace import hand_over
 
@@ -143,7 +143,7 @@ class ProcessSandbox:
         try:
             return await perform(
                 inmate,
-                self._frame(call, profile),
+                self._frame(call, profile, home=inmate.home),
                 profile,
                 backend=self.backend,
                 isolation=profile.isolation,
@@ -186,7 +186,8 @@ class ProcessSandbox:
             return False
         return all(layout.open_to_others(path) for path in (*call.path, *profile.readable))
 
-    def _frame(self, call: ToolCall, profile: ExecProfile) -> bytes:
+    def _frame(self, call: ToolCall, profile: ExecProfile, *, home: str | None) -> bytes:
+        """`home` is the folder on the host that stands for the profile's, where the tool has no files of its own."""
         full, wrapped = profile.isolation == "full", self._wrapped(profile)
         fences = {layer for layer in self._inside if full or layer == "rlimits"}
         if full and not wrapped:
@@ -207,7 +208,11 @@ class ProcessSandbox:
             fences=fences,
             given=layout.given(call, profile)
             if wrapped
-            else {"AGENTFLOW_EGRESS": egress, "AGENTFLOW_WORKSPACE": workspace},
+            else {
+                "AGENTFLOW_EGRESS": egress,
+                "AGENTFLOW_WORKSPACE": workspace,
+                "HOME": home if profile.environment.get("HOME") == HOME else None,
+            },
             path=call.path,
             readable=(layout.DOOR,) if wrapped and egress else (),
             writable=(*(layout.TEMPORARY if wrapped else ()), *(() if workspace is None else (workspace,))),
@@ -229,6 +234,10 @@ class _Process:
         self._process = process
         self._scratch = scratch
         self._door = door
+
+    @property
+    def home(self) -> str | None:
+        return None if self._scratch is None else str(self._scratch.path)
 
     async def ready(self) -> None:
         await self._process.ready()

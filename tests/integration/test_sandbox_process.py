@@ -305,7 +305,7 @@ async def test_what_a_tool_prints_is_its_log_and_not_its_result(run):
     assert "to stderr" in outcome.logs
 
 
-async def test_inside_there_is_an_empty_environment_an_empty_folder_and_no_descriptor_of_ours(run):
+async def test_inside_there_is_a_home_an_empty_folder_and_nothing_else_of_the_environment_nor_a_descriptor(run):
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
     try:
@@ -315,8 +315,8 @@ async def test_inside_there_is_an_empty_environment_an_empty_folder_and_no_descr
         os.close(reading)
         os.close(writing)
 
-    assert seen["environment"] == {}
-    assert granted["environment"] == {"LANG": "C"}
+    assert seen["environment"] == {"HOME": seen["folder"]}
+    assert granted["environment"] == {"HOME": granted["folder"], "LANG": "C"}
     assert seen["files"] == []
     assert seen["folder"] == "/sandbox" or is_gone(seen["folder"])
     assert len(seen["descriptors"]) == 5  # three streams, the result, and the listing itself
@@ -499,7 +499,7 @@ async def test_reduced_isolation_still_bounds_and_cleans_and_says_that_it_is_red
     left = await run("leaves_children", {"mark": mark, "then": "return"}, isolation="reduced", timeout_s=1)
 
     assert outcome.isolation == "reduced"
-    assert outcome.output["environment"] == {}
+    assert outcome.output["environment"] == {"HOME": outcome.output["folder"]}
     assert late.fault is not None
     assert late.fault.code == "tool_timeout"
     assert left.isolation == "reduced"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,19 @@ def weigh(input):
 """
 
 
+HOMELY = """
+import os
+from pathlib import Path
+
+
+def settle(input):
+    home = Path.home()
+    found = sorted(each.name for each in home.iterdir())
+    (home / ".settings").write_text("mine")
+    return {"home": str(home), "found": found, "here": home.samefile("."), "env": sorted(os.environ)}
+"""
+
+
 @pytest.fixture
 async def run(tmp_path):
     sandbox = await open_sandbox("process")
@@ -61,6 +75,34 @@ async def test_a_tool_that_cannot_be_imported_fails_with_the_end_of_the_tracebac
     assert "sick.py:2 in <module>: import no_such_package_here" in failed.message
     assert str(tmp_path) not in failed.message, "no folder of this machine"
     assert (await run("well:f", 5)).output == 5
+
+
+async def test_every_call_has_a_home_of_its_own_that_is_not_the_workers(run, tmp_path):
+    (tmp_path / "homely.py").write_text(HOMELY)
+
+    first, second = [(await run("homely:settle", None)).output for _ in range(2)]
+
+    assert first["home"] != str(Path.home())
+    assert first["env"] == ["HOME"]
+    assert first["here"], "where it starts, which is gone with the call"
+    assert first["found"] == second["found"] == []
+
+
+async def test_a_tool_may_be_given_another_home(tmp_path):
+    (tmp_path / "homely.py").write_text("import os\n\n\ndef where(input):\n    return os.environ['HOME']\n")
+    sandbox = await open_sandbox("process")
+    profile = compile_profile(
+        ToolNeeds("t", environment={"HOME": "/nowhere"}),
+        backend="process",
+        isolation=sandbox.isolation,
+        folder=str(tmp_path),
+        authorities=(OPERATOR,),
+    )
+    given = ToolCall("homely:where", (str(tmp_path),), None, "exec_1", "s", 1, "acme/exec_1/s", tenant="acme")
+    try:
+        assert (await sandbox.run(given, profile)).output == "/nowhere"
+    finally:
+        await sandbox.close()
 
 
 async def test_a_tool_imports_large_libraries_as_any_program_would_and_no_hook_is_installed(run, tmp_path):

@@ -30,7 +30,7 @@ def test_a_tool_that_declares_nothing_gets_nothing():
 
     assert profile.network == ()
     assert not profile.egress
-    assert profile.environment == {}
+    assert profile.environment == {"HOME": "/sandbox"}, "a place of its own, gone with the call"
     assert profile.secrets == ()
     assert profile.readable == profile.writable == profile.permissions == ()
 
@@ -48,7 +48,7 @@ def test_declared_needs_become_grants():
     assert profile.network == ("api.example.com",)
     assert profile.readable == ("/data", "/srv/app/knowledge")
     assert profile.writable == ("/srv/app/out",)
-    assert profile.environment == {"LANG": "C"}
+    assert profile.environment == {"HOME": "/sandbox", "LANG": "C"}
     assert (profile.wall_s, profile.memory_bytes) == (2.5, 1 << 28)
     assert profile.cpu_s >= profile.wall_s
     assert "secret.use:crm" in profile.permissions
