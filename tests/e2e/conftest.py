@@ -55,11 +55,11 @@ Ran = subprocess.CompletedProcess[str]
 def af(platform: EmbeddedPlatform, tmp_path: Path) -> Callable[..., Ran]:
     """`af` in a folder of its own, talking to the platform as its administrator; must succeed unless it `may_fail`."""
 
-    def ran(*words: str, may_fail: bool = False) -> Ran:
+    def ran(*words: str, may_fail: bool = False, api_key: str = platform.api_key) -> Ran:
         said = subprocess.run(
             [Path(sys.executable).with_name("af"), *words],
             cwd=tmp_path,
-            env={**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key},
+            env={**inherited_environment(), "AF_API_URL": platform.api_url, "AF_API_KEY": api_key},
             capture_output=True,
             text=True,
             timeout=60,

@@ -10,6 +10,11 @@ from agentflow.cli.limits import _DEFAULTS
 from agentflow.settings import Settings
 
 
+@pytest.fixture(autouse=True)
+def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AF_API_URL", "http://127.0.0.1:9")
+
+
 def test_every_limit_is_listed_with_its_value(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.af(["limits", "--json"]) == 0
 
@@ -17,6 +22,14 @@ def test_every_limit_is_listed_with_its_value(capsys: pytest.CaptureFixture[str]
     names = {name.lower() for name in vars(limits) if name.isupper()}
     assert set(listed) == names
     assert listed["claim_check_bytes"]["value"] == str(limits.CLAIM_CHECK_BYTES)
+
+
+def test_without_a_control_plane_it_says_what_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.af(["limits"]) == 0
+
+    said = capsys.readouterr()
+    assert "quota." not in said.out
+    assert "Without your tenant's quotas and their use:" in said.err
 
 
 def test_what_a_setting_changes_is_shown_as_it_was_changed(
