@@ -193,6 +193,7 @@ DAYS_LOCK_WAIT_S = 0.2  # making or dropping a day gives way to work and is trie
 DAY_MOVED_ROWS_MAX = 1_000  # of a day: so few move to the default part while everybody waits; with more, the day stays
 DAY_DROP_REST_S_PER_MB = 0.024  # freeing a megabyte of files holds up commits for some 0.13 ms: so, one in 180 at most
 DAY_DROP_REST_S_MAX = 60.0
+DAYS_DROPPED_TOGETHER = 8  # emptied ones: everybody waits for some ms and plans anew, once for all of them
 PURGE_BATCH = 10  # executions deleted in one transaction: some hundred events, so that commits beside it wait briefly
 PURGE_REST = 12  # after such a batch it rests so many times as long as the batch took
 PURGE_REST_S_MAX = 5.0

@@ -1,10 +1,10 @@
-"""Takes a day of a divided table away, so that hardly anybody notices (PostgreSQL).
+"""Takes days of a divided table away, so that hardly anybody notices (PostgreSQL).
 
-First its parts are emptied: what must stay of them is set aside, they are cut to nothing, which frees their disk, and
-what stays is put back. That locks the parts of this one day and nothing else, so work on other days goes on. Then the
-parts are dropped. That locks the whole tables, and makes every session plan its statements anew: some milliseconds,
-because there is nothing left in the parts but the few rows that move to the default part. Where more than a few must
-stay, the parts stay too, until a later purge finds less in them.
+First the parts of a day are emptied: what must stay of them is set aside, they are cut to nothing, which frees their
+disk, and what stays is put back. That locks the parts of this one day and nothing else, so work on other days goes on.
+Then the parts of several days are dropped together. That locks the whole tables, and makes every session plan its
+statements anew: some milliseconds, because there is nothing left in the parts but the few rows that move to the
+default part. Where more than a few must stay, the parts stay too, until a later purge finds less in them.
 
 The owner of the tables does it. It is bound by row-level security and sees no row, so the system's role looks and
 moves.
@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from agentflow.limits import DAY_MOVED_ROWS_MAX
 from control_plane.storage.database import Database
 from control_plane.storage.days import Part, bounds, run, wait_briefly
 from control_plane.storage.roles import SYSTEM_ROLE
@@ -26,20 +25,12 @@ _log = structlog.get_logger(__name__)
 Keep = Callable[[Part], str]
 
 
-async def drop_day(database: Database, parts: Sequence[Part], *, keep: Keep = lambda _: "false") -> int:
+async def empty_day(database: Database, parts: Sequence[Part], *, keep: Keep = lambda _: "false") -> int:
     """Remove what these parts of one day hold, but for the rows for which `keep` holds; how many rows those are.
 
     `keep` gives an SQL condition for each part, asked with the rights of the system's role. It sees a row as `old`.
     Raises, with nothing changed, where somebody else uses the parts and does not end soon; may be tried again.
     """
-    kept = await _empty(database, parts, keep)
-    if kept <= DAY_MOVED_ROWS_MAX:
-        await _drop(database, parts)
-    _log.info("day.dropped", parts=[part.name for part in parts], kept=kept)
-    return kept
-
-
-async def _empty(database: Database, parts: Sequence[Part], keep: Keep) -> int:
     staying = {
         part: f"SELECT {_columns(part.table)} FROM {part.table} AS old WHERE {inside(part)} AND ({keep(part)})"  # noqa: S608
         for part in parts
@@ -59,7 +50,22 @@ async def _empty(database: Database, parts: Sequence[Part], keep: Keep) -> int:
             await run(connection, f"SET LOCAL ROLE {SYSTEM_ROLE}")
         for part in some_stay:
             await run(connection, _copying(part.table, _aside(part)))
+    _log.info("day.emptied", parts=[part.name for part in parts], kept=kept)
     return kept
+
+
+async def drop_emptied(database: Database, parts: Sequence[Part]) -> None:
+    """Take emptied parts away, of whichever days; the few rows that they hold stay in the tables. Raises as above."""
+    async with database.owning() as connection:
+        await wait_briefly(connection)
+        # The tables before their parts, as everybody else locks them.
+        tables = ", ".join(dict.fromkeys(part.table for part in parts))
+        await run(connection, f"LOCK TABLE ONLY {tables} IN ACCESS EXCLUSIVE MODE")
+        left = {part: f"SELECT FROM {part.table} WHERE {inside(part)}" for part in parts}
+        for part in await _those_with_any(connection, left):
+            await _move_out(connection, part)
+        await run(connection, f"DROP TABLE {', '.join(part.name for part in parts)}")
+    _log.info("days.dropped", parts=[part.name for part in parts])
 
 
 async def _those_with_any(connection: AsyncConnection, rows: Mapping[Part, str]) -> list[Part]:
@@ -80,17 +86,6 @@ async def _set_aside(connection: AsyncConnection, part: Part, staying: str) -> i
     copied = await connection.exec_driver_sql(f"INSERT INTO {_aside(part)} ({_columns(part.table)}) {staying}")
     await run(connection, "RESET ROLE")
     return copied.rowcount
-
-
-async def _drop(database: Database, parts: Sequence[Part]) -> None:
-    async with database.owning() as connection:
-        await wait_briefly(connection)
-        # The tables before their parts, as everybody else locks them.
-        await run(connection, f"LOCK TABLE ONLY {', '.join(part.table for part in parts)} IN ACCESS EXCLUSIVE MODE")
-        left = {part: f"SELECT FROM {part.table} WHERE {inside(part)}" for part in parts}
-        for part in await _those_with_any(connection, left):
-            await _move_out(connection, part)
-        await run(connection, f"DROP TABLE {', '.join(part.name for part in parts)}")
 
 
 async def _move_out(connection: AsyncConnection, part: Part) -> None:

@@ -5,7 +5,7 @@ somebody is using, it leaves to the purge's own deletes. It decides by the same 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time
 from typing import Any
 
@@ -13,9 +13,15 @@ import msgspec
 import structlog
 
 from agentflow.errors import AgentFlowError
-from agentflow.limits import DAY_DROP_ATTEMPTS, DAY_DROP_REST_S_MAX, DAY_DROP_REST_S_PER_MB
+from agentflow.limits import (
+    DAY_DROP_ATTEMPTS,
+    DAY_DROP_REST_S_MAX,
+    DAY_DROP_REST_S_PER_MB,
+    DAY_MOVED_ROWS_MAX,
+    DAYS_DROPPED_TOGETHER,
+)
 from control_plane.storage.database import Database
-from control_plane.storage.day_drops import Keep, drop_day, of_executions
+from control_plane.storage.day_drops import Keep, drop_emptied, empty_day, of_executions
 from control_plane.storage.days import Part, bounds, parts, run
 from control_plane.storage.retention_rules import Rules
 from control_plane.storage.tables import metadata
@@ -51,11 +57,30 @@ async def drop_days(database: Database, rules: Rules, now_ms: int) -> list[Part]
         ending = _ending(rules, kind, now_ms)
         if ending is None:
             continue
+        droppable: list[tuple[int, list[Part]]] = []
         for day in await _worth_dropping(database, ending, there):
-            dropping = [part for part in there if part.day == day and _kind(part) is kind]
-            if await _dropped(database, dropping, _keeping(ending)):
-                emptied += dropping
+            of_day = [part for part in there if part.day == day and _kind(part) is kind]
+            kept = await _emptied(database, of_day, _keeping(ending))
+            if kept is not None:
+                emptied += of_day
+            if kept is not None and kept <= DAY_MOVED_ROWS_MAX:
+                droppable.append((kept, of_day))
+        for together in few_at_once(droppable):
+            await _dropped(database, together)
     return emptied
+
+
+def few_at_once(droppable: Iterable[tuple[int, list[Part]]]) -> Iterator[list[Part]]:
+    """Parts of days that can go together: everybody waits meanwhile, so not many of them, nor with many rows left."""
+    days, rows, together = 0, 0, list[Part]()
+    for kept, of_day in droppable:
+        if days == DAYS_DROPPED_TOGETHER or rows + kept > DAY_MOVED_ROWS_MAX:
+            yield together
+            days, rows, together = 0, 0, []
+        days, rows = days + 1, rows + kept
+        together = [*together, *of_day]
+    if together:
+        yield together
 
 
 def _ending(rules: Rules, kind: Retention, now_ms: int) -> _Ending | None:
@@ -105,18 +130,29 @@ def _midnight_ms(part: Part) -> int:
     return int(datetime.combine(part.day, time(), UTC).timestamp() * 1000)
 
 
-async def _dropped(database: Database, dropping: list[Part], keep: Keep) -> bool:
-    rest_s = min(await _megabytes(database, dropping) * DAY_DROP_REST_S_PER_MB, DAY_DROP_REST_S_MAX)
+async def _emptied(database: Database, of_day: list[Part], keep: Keep) -> int | None:
+    """How many rows had to stay; None where the day was in use all the time."""
+    rest_s = min(await _megabytes(database, of_day) * DAY_DROP_REST_S_PER_MB, DAY_DROP_REST_S_MAX)
     for _ in range(DAY_DROP_ATTEMPTS):
         try:
-            await drop_day(database, dropping, keep=keep)
+            return await empty_day(database, of_day, keep=keep)
         except AgentFlowError as error:
-            _log.info("day.in_use", parts=[part.name for part in dropping], reason=error.message)
-        else:
-            return True
+            _log.info("day.in_use", parts=[part.name for part in of_day], reason=error.message)
         finally:
             await asyncio.sleep(rest_s)
-    return False
+    return None
+
+
+async def _dropped(database: Database, dropping: list[Part]) -> None:
+    """Emptied parts take no room, so where they are in use all the time they wait for the next purge."""
+    for attempt in range(DAY_DROP_ATTEMPTS):
+        try:
+            await drop_emptied(database, dropping)
+        except AgentFlowError as error:
+            _log.info("day.in_use", parts=[part.name for part in dropping], reason=error.message)
+            await asyncio.sleep(attempt + 1)
+        else:
+            return
 
 
 async def _megabytes(database: Database, dropping: Sequence[Part]) -> float:

@@ -404,7 +404,7 @@ def audit_row(tenant: TenantId, number: int, days_ago: int) -> dict:
 async def test_a_day_with_much_that_must_stay_is_emptied_of_the_rest_and_stays(
     postgres_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("control_plane.storage.day_drops.DAY_MOVED_ROWS_MAX", 3)
+    monkeypatch.setattr("control_plane.storage.retention_days.DAY_MOVED_ROWS_MAX", 3)
     async with database(postgres_dsn) as db:
         await upgrade(db)
         await make_days(db, NOW_MS - 40 * DAY_MS, ahead=0)
@@ -439,7 +439,7 @@ async def test_work_on_other_days_goes_on_while_a_day_is_emptied(postgres_dsn: s
             today = Part(day_of(NOW_MS), "event_store")
             await connection.exec_driver_sql(f"LOCK TABLE {today.name} IN ROW EXCLUSIVE MODE")
             async with database(postgres_dsn) as other:
-                assert await day_drops._empty(other, [old], lambda _: "false") == 0
+                assert await day_drops.empty_day(other, [old]) == 0
         assert len(await store.read(ACME, began(40))) == 0
         assert len(await store.read(ACME, began(0))) == 3
 

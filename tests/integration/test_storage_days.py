@@ -11,9 +11,10 @@ from sqlalchemy.exc import IntegrityError
 from agentflow.errors import AgentFlowError
 from agentflow.ids import UlidSource
 from control_plane.storage.database import Database, database
-from control_plane.storage.day_drops import drop_day, still_needed
+from control_plane.storage.day_drops import drop_emptied, empty_day, still_needed
 from control_plane.storage.days import Part, bounds, day_of, divided_tables, make_days, parts
 from control_plane.storage.migrate import upgrade
+from control_plane.storage.retention_days import few_at_once
 from control_plane.storage.tables import event_store, executions
 
 DAY_MS = 86_400_000
@@ -140,7 +141,8 @@ async def test_dropping_a_day_keeps_what_is_open_or_ended_lately_whole_and_in_pl
     before = await history(db)
     of_today = [part for part in await parts(db) if part.table != "audits"]
 
-    kept = await drop_day(db, of_today, keep=still_needed(NOW_MS + 50))
+    kept = await empty_day(db, of_today, keep=still_needed(NOW_MS + 50))
+    await drop_emptied(db, of_today)
 
     assert kept == 2 * (1 + 3)
     assert await history(db) == [row for row in before if row[1] != done]
@@ -168,7 +170,9 @@ async def test_dropping_gives_way_to_who_is_reading_and_leaves_everything_as_it_
     async with db.system_read() as reader:
         await reader.execute(select(event_store))
         with pytest.raises(AgentFlowError, match="lock timeout"):
-            await drop_day(db, [part])
+            await empty_day(db, [part])
+        with pytest.raises(AgentFlowError, match="lock timeout"):
+            await drop_emptied(db, [part])
 
     assert len(await history(db)) == 3
     assert part in await parts(db)
@@ -198,10 +202,21 @@ async def test_an_owner_without_special_rights_makes_and_drops_days_too(postgres
         assert await where(db, execution) == {Part(TODAY, "event_store").name}
         of_today = [part for part in await parts(db) if part.table != "audits"]
 
-        assert await drop_day(db, of_today, keep=still_needed(NOW_MS)) == 4
+        assert await empty_day(db, of_today, keep=still_needed(NOW_MS)) == 4
+        await drop_emptied(db, of_today)
 
         assert len(await history(db)) == 3
 
 
 def test_a_part_is_named_for_its_table_and_day() -> None:
     assert Part(date(2026, 11, 18), "event_store").name == "event_store_20261118"
+
+
+def test_emptied_days_go_together_but_never_many_nor_with_many_rows_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("control_plane.storage.retention_days.DAYS_DROPPED_TOGETHER", 2)
+    monkeypatch.setattr("control_plane.storage.retention_days.DAY_MOVED_ROWS_MAX", 10)
+    days = [[Part(date(2026, 11, number), "event_store")] for number in range(1, 6)]
+
+    together = list(few_at_once(zip([0, 0, 6, 6, 4], days, strict=True)))
+
+    assert [[part.day.day for part in parts] for parts in together] == [[1, 2], [3], [4, 5]]
