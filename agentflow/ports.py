@@ -288,7 +288,7 @@ class ShardLeases(Protocol):
 
 
 class Shelf(msgspec.Struct, frozen=True):
-    """Whose artifacts: all of a shelf goes when its owner (an execution) goes. A tenant's shelves are its own."""
+    """Whose artifacts: a shelf goes as a whole with its owner (an execution, a snapshot). A tenant's are its own."""
 
     tenant: str
     owner: str

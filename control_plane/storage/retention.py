@@ -1,9 +1,9 @@
 """Removes what its retention has ended for, and says beforehand exactly what that is.
 
 `plan` and `run` are the same computation: a run makes the plan, then removes it. Executions go whole: their
-events, snapshots, plans, remembered requests and artifacts. Under PostgreSQL a day of which most is over is dropped as
-a part (`retention_days`), which frees its disk at once; everything else, and everything under SQLite, is deleted some
-rows at a time.
+events, stored states, plans, remembered requests and artifacts; a snapshot goes later, by its own age, with the
+artifacts on its own shelf. Under PostgreSQL a day of which most is over is dropped as a part (`retention_days`), which
+frees its disk at once; everything else, and everything under SQLite, is deleted some rows at a time.
 """
 
 import asyncio
@@ -52,6 +52,9 @@ _BY_AGE = {
     Retention.AGENT_STATE: (agent_states, agent_states.c.created_at_ms),
 }
 
+# What may own a shelf of artifacts: a shelf goes with its owner, and one whose owner is nowhere is an orphan.
+_OWNERS = {Retention.HISTORY: executions, Retention.SNAPSHOT: snapshots}
+
 
 class Removal(msgspec.Struct, frozen=True, order=True):
     """What goes of one kind of one tenant. `items` are executions, or rows where nothing belongs together."""
@@ -60,13 +63,13 @@ class Removal(msgspec.Struct, frozen=True, order=True):
     kind: str
     older_than_ms: int
     items: int
-    ids: tuple[str, ...] = ()  # of executions
+    ids: tuple[str, ...] = ()  # of what may have artifacts: executions, snapshots
 
 
 class Plan(msgspec.Struct, frozen=True):
     at_ms: int
     removals: tuple[Removal, ...]
-    orphans: tuple[str, ...] = ()  # artifacts that belong to no execution, as tenant/owner
+    orphans: tuple[str, ...] = ()  # artifacts that belong to nothing any more, as tenant/owner
 
 
 class RetentionJob:
@@ -92,6 +95,7 @@ class RetentionJob:
                 await self._delete_history(removal, _outside(removal.ids, emptied))
             else:
                 await self._delete_rows(removal)
+            await self._drop_shelves(removal)
         for orphan in plan.orphans:
             tenant, _, owner = orphan.partition("/")
             await self._artifacts.drop(Shelf(tenant, owner))
@@ -122,18 +126,20 @@ class RetentionJob:
                         select(func.count()).select_from(_BY_AGE[kind][0]).where(_aged(kind, tenant, cutoff))
                     )
                     if rows:
-                        removals.append(Removal(tenant, kind, cutoff, rows))
+                        ids = await _snapshots(connection, tenant, cutoff) if kind is Retention.SNAPSHOT else ()
+                        removals.append(Removal(tenant, kind, cutoff, len(ids) or rows, ids))
         return removals
 
     async def _orphans(self, now_ms: int) -> tuple[str, ...]:
-        """Artifacts whose execution was never committed: put by a process that was killed in between."""
+        """Artifacts whose owner was never committed: put by a process that was killed in between."""
         settled = [
             use.shelf for use in await self._artifacts.shelves() if use.newest_ms < now_ms - RETENTION_ORPHAN_S * 1000
         ]
         known: set[str] = set()
         async with self._database.system_read() as connection:
             for some in _batches(sorted({shelf.owner for shelf in settled})):
-                known |= set(await connection.scalars(select(executions.c.id).where(executions.c.id.in_(some))))
+                for table in _OWNERS.values():
+                    known |= set(await connection.scalars(select(table.c.id).where(table.c.id.in_(some))))
         return tuple(f"{shelf.tenant}/{shelf.owner}" for shelf in settled if shelf.owner not in known)
 
     async def _export(self, removal: Removal, at_ms: int) -> None:
@@ -178,7 +184,6 @@ class RetentionJob:
                 for table in others if gone else ():
                     await connection.execute(delete(table).where(table.c[table.info["day_key"]].in_(gone)))
         await self._delete_requests(removal)
-        await self._drop_shelves(removal)
 
     async def _delete_requests(self, removal: Removal) -> None:
         """Those whose execution is gone: they are older than its end."""
@@ -197,14 +202,18 @@ class RetentionJob:
             after = found[-1]
 
     async def _drop_shelves(self, removal: Removal) -> None:
+        """After the rows, so that what is listed can be read; killed in between, the next run finds orphans."""
+        if not removal.ids:
+            return
+        table = _OWNERS[Retention(removal.kind)]
         ids = set(removal.ids)
         shelved = sorted({use.shelf.owner for use in await self._artifacts.shelves(removal.tenant)} & ids)
         for some in _batches(shelved):
             async with self._database.system_read() as connection:
-                still = set(await connection.scalars(select(executions.c.id).where(executions.c.id.in_(some))))
-            for execution in some:
-                if execution not in still:
-                    await self._artifacts.drop(Shelf(removal.tenant, execution))
+                still = set(await connection.scalars(select(table.c.id).where(table.c.id.in_(some))))
+            for owner in some:
+                if owner not in still:
+                    await self._artifacts.drop(Shelf(removal.tenant, owner))
 
     async def _delete_rows(self, removal: Removal) -> None:
         table, _ = _BY_AGE[Retention(removal.kind)]
@@ -277,6 +286,12 @@ async def _ended(connection: AsyncConnection, tenant: str, cutoff_ms: int) -> As
             return
         for after in sorted(found.split(",")):
             yield after
+
+
+async def _snapshots(connection: AsyncConnection, tenant: str, cutoff_ms: int) -> tuple[str, ...]:
+    """Taken because somebody asked for them, so there are few beside the executions."""
+    over = select(snapshots.c.id).where(_aged(Retention.SNAPSHOT, tenant, cutoff_ms)).order_by(snapshots.c.id)
+    return tuple(await connection.scalars(over))
 
 
 def _outside(ids: Sequence[str], emptied: Sequence[Part]) -> list[str]:

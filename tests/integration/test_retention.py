@@ -39,6 +39,7 @@ from control_plane.storage.tables import (
     execution_snapshots,
     executions,
     idempotency_keys,
+    snapshots,
 )
 from control_plane.storage.tables.types import Retention
 from control_plane.storage.usage import _DISK, storage_report
@@ -219,6 +220,33 @@ async def test_artifacts_of_no_execution_go_once_they_are_old_enough(artifacts: 
 
     assert (early.orphans, late.orphans) == ((), ("acme/exec_never",))
     assert await artifacts.shelves() == []
+
+
+async def test_what_lies_on_a_snapshots_shelf_outlives_its_execution_and_goes_with_the_snapshot(
+    db: Database, job, artifacts: KeptArtifacts
+) -> None:
+    store, epochs = await store_of(db)
+    execution = began(200)
+    await store.append([run_of(execution, 200)], epochs)
+    held = {}
+    for snapshot, days_ago in (("snap_old", 190), ("snap_new", 20)):
+        ref = await artifacts.put(Shelf(ACME, snapshot), b"the record")
+        held[snapshot] = ref
+        row = {"tenant_id": ACME, "id": snapshot, "execution_id": execution, "version": days_ago, "bytes": ref.bytes}
+        at_ms = NOW_MS - days_ago * DAY_MS
+        async with db.system_write() as connection:
+            await connection.execute(insert(snapshots), [{**row, "digest": ref.sha256, "created_at_ms": at_ms}])
+    (use, _) = await artifacts.shelves()
+
+    plan = await job.run(NOW_MS)
+    later = await job.plan(use.newest_ms + 2 * DAY_MS)  # old enough to be an orphan, by the file system's clock
+
+    gone = {removal.kind: removal.ids for removal in plan.removals}
+    assert gone == {Retention.HISTORY: (execution,), Retention.SNAPSHOT: ("snap_old",)}
+    assert (await rows(db, executions), await rows(db, snapshots)) == (0, 1)
+    assert [use.shelf.owner for use in await artifacts.shelves()] == ["snap_new"]
+    assert await artifacts.get(Shelf(ACME, "snap_new"), held["snap_new"]) == b"the record"
+    assert later.orphans == ()
 
 
 async def test_an_execution_that_was_taken_up_again_meanwhile_stays(db: Database, job, monkeypatch) -> None:
