@@ -3,6 +3,8 @@
 The worst moments are found on the wire: a proxy sees the commit pass, or the publish, and strikes there.
 """
 
+import asyncio
+
 import pytest
 
 from agentflow.execution.events import StepScheduled
@@ -11,7 +13,7 @@ from tests.faults.deployment import deployed
 from tests.faults.proxy import proxied
 
 STARTED = b"execution.started.v1"
-STEP = b"agents.quick.in"
+STEP = b".patient.in "  # as it is published, whatever the pool
 
 
 async def until_accepted(here, plane, workflow, key):
@@ -50,28 +52,32 @@ async def test_a_commit_whose_connection_was_reset_is_looked_up_and_not_done_twi
         plane = await here.plane(dsn=dsn)
         here.let_go()
 
+        struck = []
+
         def reset() -> bool:
+            struck.append(True)
             line.reset()
             return False
 
         line.on_answer_to(STARTED, reset)
-        await here.start(plane, "line", key="once")
         line.on_answer_to(b"step.succeeded.v1", reset)
+        await here.start(plane, "line", key="once")
         await until_accepted(here, plane, "line", "once")
 
         history = await here.check()
+        assert len(struck) == 2, "both commits were done, and nobody was told"
         assert len({event.execution for event in history.events}) == 1
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["before", "after"])
-async def test_a_plane_killed_around_the_publish_of_a_committed_step_loses_no_step(
+async def test_a_plane_killed_around_the_publish_of_a_committed_step_loses_no_step_and_runs_none_twice(
     nats, postgres_dsn, tmp_path, is_sent
 ):
     """F-2."""
     async with deployed(tmp_path, postgres_dsn, nats) as here, proxied(nats.url) as (line, nats_url):
-        await here.worker()
+        for _ in range(2):  # one of them would notice by itself that it was given a step twice
+            await here.worker()
         first = await here.plane(nats_url=nats_url)
-        here.let_go()
 
         def kill() -> bool:
             first.kill()
@@ -79,13 +85,18 @@ async def test_a_plane_killed_around_the_publish_of_a_committed_step_loses_no_st
 
         line.on_request(STEP, kill)
         await here.start(first, "line", key="once")
+        await asyncio.wait_for(first.process.wait(), 20)  # or it was never struck
         second = await here.plane()
         await until_accepted(here, second, "line", "once")
+        await eventually(lambda: "steps.sent_again" in second.process.output(), within_s=20)
+        await eventually(lambda: here.ran("patient") > 0, within_s=20)
+        here.let_go()
 
         history = await here.check()
         assert len({event.execution for event in history.events}) == 1
         attempts = {one.event.attempt for one in history.events if isinstance(one.event, StepScheduled)}
         assert attempts == {1}, "no step had to wait for its time-out"
+        assert here.ran("patient") == 1, "what was sent before is dropped when it is sent again"
 
 
 async def test_a_plane_that_starts_beside_another_runs_nothing_of_it_twice(nats, postgres_dsn, tmp_path):

@@ -154,6 +154,20 @@ BUGS = [
         400,
     ),
     Planted(
+        "what follows from a write that failed is sent and told",
+        f"{CONTROL}.commit_loop:CommitLoop._is_durable",
+        "self._forget(over, error)",
+        "self._forget(over, error); is_durable = True",
+        100,
+    ),
+    Planted(
+        "what waits behind a write is decided upon it though it failed",
+        f"{CONTROL}.commit_loop:CommitLoop._is_durable",
+        "self._forget(over, error)",
+        "self._forget(over, error); batch.drafts.update(over.drafts)",
+        100,
+    ),
+    Planted(
         "steps are sent before they are committed",
         f"{CONTROL}.commit_loop:CommitLoop._append",
         "batch.epochs = dict(self._epochs)\n",

@@ -14,7 +14,7 @@ from agentflow.encryption.signing import new_key_pair
 from agentflow.ids import TenantId
 from agentflow.limits import TOKEN_TTL_S_MAX
 from control_plane.identity.principals import BadCredential
-from control_plane.identity.tokens import Claims, TokenRules
+from control_plane.identity.tokens import Claims, TokenRules, key_id
 
 NOW_S = 1_700_000_000
 RULES = TokenRules("here", "agentflow")
@@ -125,6 +125,31 @@ def test_no_forged_token_is_believed(name):
         verified(FORGED[name])
 
     assert str(refused.value) == str(BadCredential())  # one answer for all: nothing to learn from it
+
+
+HEADER = {"alg": "EdDSA", "kid": "k1", "typ": "at+jwt"}
+
+
+def test_a_key_is_looked_up_for_a_header_of_ours():
+    assert key_id(raw(HEADER, payload())) == "k1"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"alg": "none"},
+        {"alg": "HS256"},
+        {"alg": None},
+        {"crit": ["b64"], "b64": True},
+        {"typ": "JWT"},
+        {"kid": "k" * 200},
+    ],
+    ids=str,
+)
+def test_no_key_is_looked_up_for_a_header_that_is_not_ours(change):
+    """Before the library sees the token: what it refuses by itself today is ours to refuse."""
+    with pytest.raises(BadCredential):
+        key_id(raw(HEADER | change, payload()))
 
 
 def test_a_token_ends_on_the_second_and_may_come_from_a_clock_slightly_ahead():
