@@ -8,7 +8,7 @@ import msgspec
 
 from agentflow.contracts.audit import Checkpoint, Link
 from agentflow.limits import LIST_PAGE_MAX
-from agentflow.sdk.identity import Asking
+from agentflow.sdk.requests import Ask
 
 
 class LinkList(msgspec.Struct, frozen=True):
@@ -18,7 +18,7 @@ class LinkList(msgspec.Struct, frozen=True):
 
 
 class AuditOperations:
-    def __init__(self, ask: Asking) -> None:
+    def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     async def list(

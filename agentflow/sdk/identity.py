@@ -1,12 +1,12 @@
 """Logging in, and everything an admin does about people, roles, keys and tenants: `client.identity`."""
 
-from collections.abc import Awaitable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
-from urllib.parse import quote
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-_Answer = TypeVar("_Answer")
+from agentflow.sdk.requests import Ask, given, segment
+
 _Item = TypeVar("_Item")
 
 
@@ -102,16 +102,8 @@ class Listed(msgspec.Struct, Generic[_Item], frozen=True):
     items: list[_Item]
 
 
-class Asking(Protocol):
-    """What this needs of a client: one request, and its answer in a shape."""
-
-    def __call__(
-        self, method: str, path: str, shape: type[_Answer], body: dict[str, Any] | None = None
-    ) -> Awaitable[_Answer]: ...
-
-
 class IdentityOperations:
-    def __init__(self, ask: Asking) -> None:
+    def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     async def login(self, *, email: str, password: str, tenant: str | None = None, ttl_s: int | None = None) -> Token:
@@ -132,14 +124,13 @@ class IdentityOperations:
         await self._ask("POST", "/auth/logout", dict)
 
     async def _token(self, **grant: str | int | None) -> Token:
-        given = {name: value for name, value in grant.items() if value is not None}
-        return await self._ask("POST", "/auth/token", Token, given)
+        return await self._ask("POST", "/auth/token", Token, given(**grant))
 
     async def users(self) -> list[User]:
         return (await self._ask("GET", "/users", Listed[User])).items
 
     async def user(self, user: str) -> User:
-        return await self._ask("GET", f"/users/{_segment(user)}", User)
+        return await self._ask("GET", f"/users/{segment(user)}", User)
 
     async def add_user(
         self, email: str, *, name: str = "", password: str | None = None, roles: Sequence[str] = ()
@@ -158,8 +149,8 @@ class IdentityOperations:
     ) -> User:
         """What is left out stays; `roles` are all that they have from now on."""
         bound = None if roles is None else list(roles)
-        body = _given(name=name, password=password, disabled=disabled, roles=bound)
-        return await self._ask("PATCH", f"/users/{_segment(user)}", User, body)
+        body = given(name=name, password=password, disabled=disabled, roles=bound)
+        return await self._ask("PATCH", f"/users/{segment(user)}", User, body)
 
     async def service_accounts(self) -> list[User]:
         return (await self._ask("GET", "/service-accounts", Listed[User])).items
@@ -189,10 +180,10 @@ class IdentityOperations:
         workflows: Sequence[str] | None = None,
     ) -> Role:
         body = _role(permissions, allowed_tools, workflows)
-        return await self._ask("PUT", f"/roles/{_segment(role)}", Role, body)
+        return await self._ask("PUT", f"/roles/{segment(role)}", Role, body)
 
     async def remove_role(self, role: str) -> None:
-        await self._ask("DELETE", f"/roles/{_segment(role)}", type(None))
+        await self._ask("DELETE", f"/roles/{segment(role)}", type(None))
 
     async def api_keys(self) -> list[ApiKey]:
         """Your own; everybody's for who may see users."""
@@ -208,42 +199,34 @@ class IdentityOperations:
     ) -> ApiKey:
         """The answer is the only place where `key` is ever shown."""
         limited = None if scopes is None else list(scopes)
-        body = {"name": name, **_given(user=user, scopes=limited, expires_in_s=expires_in_s)}
+        body = {"name": name, **given(user=user, scopes=limited, expires_in_s=expires_in_s)}
         return await self._ask("POST", "/api-keys", ApiKey, body)
 
     async def revoke_api_key(self, key: str) -> None:
-        await self._ask("DELETE", f"/api-keys/{_segment(key)}", type(None))
+        await self._ask("DELETE", f"/api-keys/{segment(key)}", type(None))
 
     async def tenants(self) -> list[Tenant]:
         return (await self._ask("GET", "/tenants", Listed[Tenant])).items
 
     async def tenant(self, tenant: str) -> Tenant:
-        return await self._ask("GET", f"/tenants/{_segment(tenant)}", Tenant)
+        return await self._ask("GET", f"/tenants/{segment(tenant)}", Tenant)
 
     async def tenant_use(self, tenant: str) -> TenantUse:
-        return await self._ask("GET", f"/tenants/{_segment(tenant)}/usage", TenantUse)
+        return await self._ask("GET", f"/tenants/{segment(tenant)}/usage", TenantUse)
 
     async def add_tenant(
         self, tenant: str, *, name: str | None = None, quotas: dict[str, float] | None = None
     ) -> Tenant:
         """The answer is the only place where the key of its first admin is shown."""
-        return await self._ask("POST", "/tenants", Tenant, {"id": tenant, **_given(name=name, quotas=quotas)})
+        return await self._ask("POST", "/tenants", Tenant, {"id": tenant, **given(name=name, quotas=quotas)})
 
     async def change_tenant(
         self, tenant: str, *, name: str | None = None, quotas: dict[str, float] | None = None
     ) -> Tenant:
         """`quotas` are given as a whole."""
-        return await self._ask("PATCH", f"/tenants/{_segment(tenant)}", Tenant, _given(name=name, quotas=quotas))
+        return await self._ask("PATCH", f"/tenants/{segment(tenant)}", Tenant, given(name=name, quotas=quotas))
 
 
 def _role(permissions: Sequence[str], tools: Sequence[str], workflows: Sequence[str] | None) -> dict[str, Any]:
     policies = {"workflows": None if workflows is None else list(workflows)}
     return {"permissions": list(permissions), "allowed_tools": list(tools), "policies": policies}
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _segment(text: str) -> str:
-    return quote(text, safe="")

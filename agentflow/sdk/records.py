@@ -1,31 +1,17 @@
 """What is asked about executions that are on record: replays, trials, traces. Part of the client: `client.records`."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol, TypeVar
-from urllib.parse import quote
+from typing import Any
 
 import msgspec
 
 from agentflow.errors import Unavailable
 from agentflow.sdk.models import Deployment, DeploymentList, Execution, Job, Replay, Replays, TraceView
+from agentflow.sdk.requests import Ask, given, new_key, segment
 
-_Answer = TypeVar("_Answer")
 _LOOK_S = 0.5
 _PATIENCE_S = 60.0  # a control plane that goes away while a job is under way is waited for this long
-
-
-class Ask(Protocol):
-    async def __call__(
-        self,
-        method: str,
-        path: str,
-        shape: type[_Answer],
-        body: dict[str, Any] | None = None,
-        *,
-        key: str | None = None,
-    ) -> _Answer: ...
 
 
 class JobFailed(Unavailable):
@@ -50,10 +36,10 @@ class RecordOperations:
         `workflow` is its name, where you know it: it is asked for otherwise.
         """
         if workflow is None:
-            known = await self._ask("GET", f"/executions/{quote(execution, safe='')}", _Known)
+            known = await self._ask("GET", f"/executions/{segment(execution)}", _Known)
             workflow = known.workflow.name
         body = _replay_body(against, definition, executions=[execution])
-        answer = await self._ask("POST", _replay_path(workflow), dict[str, Any], body, key=secrets.token_hex(16))
+        answer = await self._ask("POST", _replay_path(workflow), dict[str, Any], body, key=new_key())
         if "job_id" not in answer:
             return msgspec.convert(answer, Replay)
         job = await self.finished(answer["job_id"])
@@ -69,32 +55,30 @@ class RecordOperations:
         definition: str | None = None,
     ) -> Job:
         """Begin to replay these, or the `last` ones that are over; `finished` waits for the job."""
-        given = {"executions": list(executions)} if executions else {}
-        body = _replay_body(against, definition, **given, **({} if last is None else {"last": last}))
-        return await self._ask("POST", _replay_path(workflow), Job, body, key=secrets.token_hex(16))
+        body = _replay_body(against, definition, executions=list(executions) or None, last=last)
+        return await self._ask("POST", _replay_path(workflow), Job, body, key=new_key())
 
     async def deploy(self, definition: str, *, accept_divergence: str | None = None, last: int | None = None) -> Job:
         """Begin to try a version on the `last` executions of its workflow and, if they come out so, to register it."""
-        given = {"accept_divergence": accept_divergence, "last": last}
-        body = {"definition": definition, **{name: it for name, it in given.items() if it is not None}}
-        return await self._ask("POST", "/deployments", Job, body, key=secrets.token_hex(16))
+        body = {"definition": definition, **given(accept_divergence=accept_divergence, last=last)}
+        return await self._ask("POST", "/deployments", Job, body, key=new_key())
 
     async def deployments(self, workflow: str) -> list[Deployment]:
         """How the versions of a workflow came to be registered, newest first."""
-        path = f"/workflows/{quote(workflow, safe='@')}/deployments"
+        path = f"/workflows/{segment(workflow)}/deployments"
         return (await self._ask("GET", path, DeploymentList)).items
 
     async def state(self, execution: str, version: int) -> Execution:
         """Where an execution stood after so many of its events."""
-        path = f"/executions/{quote(execution, safe='')}/state?version={version}"
+        path = f"/executions/{segment(execution)}/state?version={version}"
         return await self._ask("GET", path, Execution)
 
     async def trace(self, trace_id: str) -> TraceView:
         """Everything that was done under a trace id, as spans in the order in which they began."""
-        return await self._ask("GET", f"/traces/{quote(trace_id, safe='')}", TraceView)
+        return await self._ask("GET", f"/traces/{segment(trace_id)}", TraceView)
 
     async def job(self, job: str) -> Job:
-        return await self._ask("GET", f"/jobs/{quote(job, safe='')}", Job)
+        return await self._ask("GET", f"/jobs/{segment(job)}", Job)
 
     async def follow_job(self, job: str) -> AsyncIterator[Job]:
         """As it is now and after each change, until it is over."""
@@ -134,9 +118,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 def _replay_path(workflow: str) -> str:
-    return f"/workflows/{quote(workflow, safe='@')}/replay"
+    return f"/workflows/{segment(workflow)}/replay"
 
 
 def _replay_body(against: str | None, definition: str | None, **more: Any) -> dict[str, Any]:
-    given = {"against": against, "definition": definition}
-    return {**more, **{name: value for name, value in given.items() if value is not None}}
+    return given(against=against, definition=definition, **more)
