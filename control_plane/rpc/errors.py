@@ -42,7 +42,7 @@ STATUS_OF_FAMILY: tuple[tuple[type[AgentFlowError], grpc.StatusCode], ...] = (
 
 _DOMAIN = "agentflow"
 _DETAILS = "grpc-status-details-bin"  # where every client library looks for them
-_RETRY_AFTER_S = 1
+_RETRY_AFTER_S = 1.0
 
 
 def status_of(error: AgentFlowError) -> grpc.StatusCode:
@@ -62,10 +62,15 @@ def metadata_of(error: AgentFlowError) -> tuple[tuple[str, str | bytes], ...]:
         ]
         details.append(error_details_pb2.BadRequest(field_violations=violations))
     if error.retryable:
-        delay = duration_pb2.Duration(seconds=_RETRY_AFTER_S)
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(_wait_s(error) * 1000))
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     status = status_pb2.Status(code=number, message=error.message, details=[_packed(each) for each in details])
     return ("af-code", error.code), (_DETAILS, status.SerializeToString())
+
+
+def _wait_s(error: AgentFlowError) -> float:
+    return error.retry_after_s if isinstance(error, Limited) else _RETRY_AFTER_S
 
 
 def _packed(message: Message) -> any_pb2.Any:

@@ -18,18 +18,26 @@ from control_plane.service import ControlPlane
 
 SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
 
-_OPTIONS: list[tuple[str, Any]] = [
-    ("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX),
-    # A watcher may be silent for long. Both sides notice within the sum of these two that the other is gone.
-    ("grpc.keepalive_time_ms", limits.RPC_KEEPALIVE_S * 1000),
-    ("grpc.keepalive_timeout_ms", limits.RPC_KEEPALIVE_ANSWER_S * 1000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", limits.RPC_KEEPALIVE_ANSWER_S * 1000),
-]
 
+def create_server(
+    control_plane: ControlPlane,
+    *,
+    keepalive_s: float = limits.RPC_KEEPALIVE_S,
+    answer_s: float = limits.RPC_KEEPALIVE_ANSWER_S,
+) -> grpc.aio.Server:
+    """A watcher may be silent for long: both sides notice within `keepalive_s` and `answer_s` that the other is gone.
 
-def create_server(control_plane: ControlPlane) -> grpc.aio.Server:
-    server = grpc.aio.server(interceptors=[Guard(control_plane.identity, control_plane.trail)], options=_OPTIONS)
+    Whoever asks more often than every `answer_s` whether we are there is let go.
+    """
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX),
+        ("grpc.keepalive_time_ms", round(keepalive_s * 1000)),
+        ("grpc.keepalive_timeout_ms", round(answer_s * 1000)),
+        ("grpc.http2.ping_timeout_ms", round(answer_s * 1000)),  # a minute if not said, whatever the line above says
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", round(answer_s * 1000)),
+    ]
+    server = grpc.aio.server(interceptors=[Guard(control_plane.identity, control_plane.trail)], options=options)
     pb_grpc.add_WorkflowServiceServicer_to_server(WorkflowService(control_plane), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ExecutionServiceServicer_to_server(ExecutionService(control_plane), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ToolServiceServicer_to_server(ToolService(control_plane), server)  # type: ignore[no-untyped-call]

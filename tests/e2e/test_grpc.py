@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import grpc
 import pytest
@@ -29,14 +30,18 @@ def presenting(bearer):
     ]
 
 
-@pytest.fixture
-async def channel(platform):
-    ready = next(
-        json.loads(line)
+def channel_target(platform):
+    return next(
+        json.loads(line)["grpc"]
         for line in platform.control_plane.log.read_text().splitlines()
         if re.search('"event": *"control_plane.ready"', line)
     )
-    async with grpc.aio.insecure_channel(ready["grpc"], interceptors=presenting(platform.api_key)) as channel:
+
+
+@pytest.fixture
+async def channel(platform):
+    sending = presenting(platform.api_key)
+    async with grpc.aio.insecure_channel(channel_target(platform), interceptors=sending) as channel:
         yield channel
 
 
@@ -166,6 +171,17 @@ async def test_a_call_never_waits_beyond_its_deadline(workflows):
     assert (await waiting).execution.status == "running"
 
 
+async def test_a_watch_ends_with_its_deadline(executions):
+    watching = executions.Watch(pb.WatchRequest(), timeout=0.5)
+    began = time.monotonic()
+    with pytest.raises(grpc.aio.AioRpcError) as over:
+        async for _ in watching:
+            pass
+
+    assert over.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert time.monotonic() - began < 5
+
+
 async def test_health_is_told_and_the_services_describe_themselves(channel):
     health = health_pb2_grpc.HealthStub(channel)
     for service in ("", "agentflow.v1.WorkflowService"):
@@ -210,3 +226,16 @@ async def test_an_error_is_a_status_with_the_details_that_every_client_knows(cha
     assert info.metadata["hint"]
     assert status.details[1].Unpack(wrong)
     assert "fsm" in wrong.field_violations[0].description
+
+
+async def test_a_refused_caller_is_told_why_with_the_same_details(platform):
+    method = "/agentflow.v1.AgentService/List"
+    async with grpc.aio.insecure_channel(channel_target(platform)) as stranger:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stranger.unary_unary(method)(b"")
+
+    status = status_pb2.Status.FromString(dict(refused.value.trailing_metadata())["grpc-status-details-bin"])
+    info = error_details_pb2.ErrorInfo()
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert status.details[0].Unpack(info)
+    assert (status.code, info.reason) == (grpc.StatusCode.UNAUTHENTICATED.value[0], "AF1703")

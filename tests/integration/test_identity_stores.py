@@ -14,6 +14,8 @@ from agentflow.clock import ControlledClock
 from agentflow.encryption.keyring import KeyRing
 from agentflow.errors import Unavailable
 from agentflow.ids import DEFAULT_TENANT, TenantId, UlidSource
+from agentflow.limits import CREDENTIAL_RECHECK_S
+from agentflow.testing import eventually
 from control_plane.identity.authentication import Authenticator
 from control_plane.identity.bootstrap import bootstrap
 from control_plane.identity.federation import Federation
@@ -22,7 +24,7 @@ from control_plane.identity.passwords import Passwords
 from control_plane.identity.people import Person
 from control_plane.identity.principals import BadCredential
 from control_plane.identity.signing_keys import SigningKeys
-from control_plane.identity.tokens import TokenRules
+from control_plane.identity.tokens import Claims, TokenRules
 from control_plane.storage.database import Database, database
 from control_plane.storage.directory import SqlDirectory
 from control_plane.storage.migrate import upgrade
@@ -124,6 +126,59 @@ async def test_many_requests_at_once_prove_their_credential_once_and_again_after
     assert store.asked == 2
 
 
+async def test_what_was_asked_before_a_change_is_not_remembered_after_it(db, tmp_path: Path):
+    clock, file = ControlledClock(), tmp_path / "admin.key"
+    people = SqlPeople(db, clock)
+    await bootstrap(people, clock, file)
+    store = Counted(people)
+    authenticator = Authenticator(store, SigningKeys(SqlSigningKeys(db), RING, clock, rotate_s=DAY_S), RULES, clock)
+    presented = file.read_text().strip()
+    asking = asyncio.create_task(authenticator.authenticate(presented))
+    await eventually(lambda: store.asked == 1)
+
+    authenticator.forget()
+    store.may_answer.set()
+    await asking
+
+    assert authenticator.recall(presented) is None
+
+
+async def test_what_another_control_plane_revoked_is_refused_in_time_though_nobody_told(db, tmp_path: Path):
+    clock, file = ControlledClock(), tmp_path / "admin.key"
+    people = SqlPeople(db, clock)
+    await bootstrap(people, clock, file)
+    keys = SigningKeys(SqlSigningKeys(db), RING, clock, rotate_s=DAY_S)
+    here = Authenticator(people, keys, RULES, clock)
+    presented = file.read_text().strip()
+    found = await here.authenticate(presented)
+
+    await SqlDirectory(db).revoke_api_key(found.tenant, found.credential, clock.now_ms())
+
+    assert await here.authenticate(presented) == found  # proved a moment ago
+    assert CREDENTIAL_RECHECK_S <= 60
+    await clock.advance(CREDENTIAL_RECHECK_S)
+    with pytest.raises(BadCredential):
+        await here.authenticate(presented)
+
+
+async def test_a_token_is_not_remembered_beyond_its_own_end(db, tmp_path: Path):
+    clock, file = ControlledClock(), tmp_path / "admin.key"
+    people = SqlPeople(db, clock)
+    await bootstrap(people, clock, file)
+    keys = SigningKeys(SqlSigningKeys(db), RING, clock, rotate_s=DAY_S)
+    here = Authenticator(people, keys, RULES, clock)
+    admin = await here.authenticate(file.read_text().strip())
+    now_s = clock.now_ms() // 1000
+    kid, pem = await keys.current()
+    token = RULES.sign(Claims("tok_1", admin.tenant, admin.id, now_s, now_s + 2), kid=kid, private_pem=pem)
+    assert await here.authenticate(token)
+
+    await clock.advance(2)
+
+    with pytest.raises(BadCredential):
+        await here.authenticate(token)
+
+
 async def test_signing_keys_rotate_verify_until_their_tokens_are_over_and_stay_sealed(db):
     clock = ControlledClock()
     keys = SigningKeys(SqlSigningKeys(db), RING, clock, rotate_s=30 * DAY_S)
@@ -167,6 +222,7 @@ class Issuer:
             "rsa": ("RS256", rsa.generate_private_key(65537, 2048)),
             "ec": ("ES256", ec.generate_private_key(ec.SECP256R1())),
         }
+        self.uses: dict[str, str] = {}  # what a key is published for, where that is not to sign
         self.url = ""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -178,7 +234,7 @@ class Issuer:
             published = {}
             for kid, (algorithm, key) in self.keys.items():
                 made = jwt.get_algorithm_by_name(algorithm).to_jwk(key.public_key(), as_dict=True)
-                published[kid] = {**made, "kid": kid, "alg": algorithm, "use": "sig"}
+                published[kid] = {**made, "kid": kid, "alg": algorithm, "use": self.uses.get(kid, "sig")}
             body = {"keys": list(published.values())}
         raw = json.dumps(body).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(raw), raw))
@@ -257,6 +313,23 @@ async def test_no_other_id_token_logs_anybody_in(outside, issuer):
     for changes in REFUSED:
         with pytest.raises(BadCredential):
             await login.by_outside_token(DEFAULT_TENANT, issuer.token(clock, **changes))
+
+
+async def test_a_key_verifies_nothing_but_what_its_issuer_published_it_for(outside, issuer):
+    """Each is signed with the very key, and its claims are good."""
+    login, clock = outside
+    _, key = issuer.keys["rsa"]
+    claims = jwt.decode(issuer.token(clock), options={"verify_signature": False})
+    other = jwt.encode(claims, key, algorithm="PS256", headers={"kid": "rsa"})
+    critical = jwt.PyJWS().encode(
+        json.dumps(claims).encode(), key, algorithm="RS256", headers={"kid": "rsa", "crit": ["b64"], "b64": True}
+    )
+    issuer.uses = {"ec": "enc"}
+
+    for token in (other, critical, issuer.token(clock, "ec")):
+        with pytest.raises(BadCredential):
+            await login.by_outside_token(DEFAULT_TENANT, token)
+    assert await login.by_outside_token(DEFAULT_TENANT, issuer.token(clock))  # so that the refusals mean something
 
 
 async def test_a_flood_of_unknown_keys_asks_the_issuer_once(outside, issuer):

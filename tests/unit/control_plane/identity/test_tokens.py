@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from agentflow.encryption.signing import new_key_pair
 from agentflow.ids import TenantId
-from agentflow.limits import TOKEN_TTL_S_MAX
+from agentflow.limits import TOKEN_CHARS_MAX, TOKEN_TTL_S_MAX
 from control_plane.identity.principals import BadCredential
 from control_plane.identity.tokens import Claims, TokenRules, key_id
 
@@ -150,6 +150,11 @@ def test_no_key_is_looked_up_for_a_header_that_is_not_ours(change):
     """Before the library sees the token: what it refuses by itself today is ours to refuse."""
     with pytest.raises(BadCredential):
         key_id(raw(HEADER | change, payload()))
+
+
+def test_no_header_is_read_of_what_is_too_long_to_be_a_token():
+    with pytest.raises(BadCredential):
+        key_id(GOOD + "A" * TOKEN_CHARS_MAX)
 
 
 def test_a_token_ends_on_the_second_and_may_come_from_a_clock_slightly_ahead():
