@@ -252,7 +252,7 @@ class ControlPlane:
         fork = self.orchestrator.new_id()
         if key is not None:
             body = {"execution": execution, "wanted": msgspec.to_builtins(wanted)}
-            fork = ExecutionId(await self._id_for(tenant, "fork", key, body, self.orchestrator.new_id()))
+            fork = ExecutionId(await self.id_for(tenant, "fork", key, body, fork))
         stored = await self.events.read(tenant, execution, limit=FORK_EVENTS_MAX + 1)
         return await self.orchestrator.fork(
             original,
@@ -304,10 +304,12 @@ class ControlPlane:
     async def _reserved(self, tenant: TenantId, key: str, reference: str, input: Any, how: StartOptions) -> ExecutionId:
         """The id for a keyed start, fixed before anything begins: whoever is first, or comes again, starts that one."""
         body = {"workflow": reference, "input": input, **({"priority": how.priority} if how.priority else {})}
-        return ExecutionId(await self._id_for(tenant, "execute", key, body, self.orchestrator.new_id()))
+        return ExecutionId(await self.id_for(tenant, "execute", key, body, self.orchestrator.new_id()))
 
-    async def _id_for(self, tenant: TenantId, operation: str, key: str, body: Any, new: str) -> str:
-        """The id of what a keyed request makes: `new`, or the one that the key was first given for."""
+    async def id_for(self, tenant: TenantId, operation: str, key: str | None, body: Any, new: str) -> str:
+        """The id of what a request makes: `new`, or the one that its key was first given for."""
+        if key is None:
+            return new
         wanted = Reservation(sha256_hex(body), new)
         reserved = await self.request_keys.reserve(tenant, operation, key, wanted)
         if reserved.body_hash != wanted.body_hash:
@@ -316,9 +318,7 @@ class ControlPlane:
 
     async def submit(self, tenant: TenantId, kind: str, request: dict[str, Any], key: str | None) -> Job:
         """A long operation, once for a key."""
-        job = self.jobs.new_id()
-        if key is not None:
-            job = await self._id_for(tenant, kind, key, request, job)
+        job = await self.id_for(tenant, kind, key, request, self.jobs.new_id())
         return await self.jobs.submit(tenant, kind, request, id=job)
 
     async def check_start(self, tenant: TenantId, reference: str, input: Any) -> None:
@@ -333,9 +333,8 @@ class ControlPlane:
     async def trigger(self, tenant: TenantId, schedule: str, key: str | None) -> ExecutionId:
         """Let a schedule fire by hand: once for a key."""
         found = await self.schedules.find(tenant, schedule)
-        execution = self.orchestrator.new_id()
-        if key is not None:
-            execution = ExecutionId(await self._id_for(tenant, "trigger", key, {"schedule": found.id}, execution))
+        new = self.orchestrator.new_id()
+        execution = ExecutionId(await self.id_for(tenant, "trigger", key, {"schedule": found.id}, new))
         await self.start_reserved(tenant, found.workflow, found.input, execution)
         await self.schedules.fired_by_hand(tenant, schedule, execution)
         return execution

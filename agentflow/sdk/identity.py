@@ -5,7 +5,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from agentflow.sdk.requests import Ask, given, segment
+from agentflow.limits import LIST_PAGE_MAX
+from agentflow.sdk.requests import Ask, given, new_key, pages, segment
 
 _Item = TypeVar("_Item")
 
@@ -100,6 +101,7 @@ class TenantUse(msgspec.Struct, frozen=True):
 
 class Listed(msgspec.Struct, Generic[_Item], frozen=True):
     items: list[_Item]
+    next_cursor: str | None = None
 
 
 class IdentityOperations:
@@ -127,7 +129,7 @@ class IdentityOperations:
         return await self._ask("POST", "/auth/token", Token, given(**grant))
 
     async def users(self) -> list[User]:
-        return (await self._ask("GET", "/users", Listed[User])).items
+        return await self._all("/users", User)
 
     async def user(self, user: str) -> User:
         return await self._ask("GET", f"/users/{segment(user)}", User)
@@ -136,7 +138,7 @@ class IdentityOperations:
         self, email: str, *, name: str = "", password: str | None = None, roles: Sequence[str] = ()
     ) -> User:
         body = {"email": email, "name": name, "password": password, "roles": list(roles)}
-        return await self._ask("POST", "/users", User, body)
+        return await self._ask("POST", "/users", User, body, key=new_key())
 
     async def change_user(
         self,
@@ -153,13 +155,14 @@ class IdentityOperations:
         return await self._ask("PATCH", f"/users/{segment(user)}", User, body)
 
     async def service_accounts(self) -> list[User]:
-        return (await self._ask("GET", "/service-accounts", Listed[User])).items
+        return await self._all("/service-accounts", User)
 
     async def add_service_account(self, name: str, *, roles: Sequence[str] = ()) -> User:
-        return await self._ask("POST", "/service-accounts", User, {"name": name, "roles": list(roles)})
+        body = {"name": name, "roles": list(roles)}
+        return await self._ask("POST", "/service-accounts", User, body, key=new_key())
 
     async def roles(self) -> list[Role]:
-        return (await self._ask("GET", "/roles", Listed[Role])).items
+        return await self._all("/roles", Role)
 
     async def add_role(
         self,
@@ -169,7 +172,8 @@ class IdentityOperations:
         allowed_tools: Sequence[str] = ("*",),
         workflows: Sequence[str] | None = None,
     ) -> Role:
-        return await self._ask("POST", "/roles", Role, {"name": name, **_role(permissions, allowed_tools, workflows)})
+        body = {"name": name, **_role(permissions, allowed_tools, workflows)}
+        return await self._ask("POST", "/roles", Role, body, key=new_key())
 
     async def change_role(
         self,
@@ -187,7 +191,7 @@ class IdentityOperations:
 
     async def api_keys(self) -> list[ApiKey]:
         """Your own; everybody's for who may see users."""
-        return (await self._ask("GET", "/api-keys", Listed[ApiKey])).items
+        return await self._all("/api-keys", ApiKey)
 
     async def add_api_key(
         self,
@@ -206,7 +210,7 @@ class IdentityOperations:
         await self._ask("DELETE", f"/api-keys/{segment(key)}", type(None))
 
     async def tenants(self) -> list[Tenant]:
-        return (await self._ask("GET", "/tenants", Listed[Tenant])).items
+        return await self._all("/tenants", Tenant)
 
     async def tenant(self, tenant: str) -> Tenant:
         return await self._ask("GET", f"/tenants/{segment(tenant)}", Tenant)
@@ -225,6 +229,15 @@ class IdentityOperations:
     ) -> Tenant:
         """`quotas` are given as a whole."""
         return await self._ask("PATCH", f"/tenants/{segment(tenant)}", Tenant, given(name=name, quotas=quotas))
+
+    async def _all(self, path: str, shape: type[_Item]) -> list[_Item]:
+        """Every page of a list."""
+
+        async def page(cursor: str | None) -> Listed[_Item]:
+            after = "" if cursor is None else f"&cursor={cursor}"
+            return await self._ask("GET", f"{path}?limit={LIST_PAGE_MAX}{after}", Listed[shape])  # type: ignore[valid-type]
+
+        return [item async for found in pages(page) for item in found.items]
 
 
 def _role(permissions: Sequence[str], tools: Sequence[str], workflows: Sequence[str] | None) -> dict[str, Any]:

@@ -443,6 +443,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeploymentList(msgspec.Struct, frozen=True):
     items: list[Deployment]
+    next_cursor: str | None = None
 
 
 class Misfit(msgspec.Struct, frozen=True, kw_only=True):

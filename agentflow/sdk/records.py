@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from agentflow.errors import Unavailable
+from agentflow.limits import LIST_PAGE_MAX
 from agentflow.sdk.models import Deployment, DeploymentList, Execution, Job, Replay, Replays, TraceView
-from agentflow.sdk.requests import Ask, given, new_key, segment
+from agentflow.sdk.requests import Ask, given, new_key, pages, segment
 
 _LOOK_S = 0.5
 _PATIENCE_S = 60.0  # a control plane that goes away while a job is under way is waited for this long
@@ -65,8 +66,12 @@ class RecordOperations:
 
     async def deployments(self, workflow: str) -> list[Deployment]:
         """How the versions of a workflow came to be registered, newest first."""
-        path = f"/workflows/{segment(workflow)}/deployments"
-        return (await self._ask("GET", path, DeploymentList)).items
+        path = f"/workflows/{segment(workflow)}/deployments?limit={LIST_PAGE_MAX}"
+
+        async def page(cursor: str | None) -> DeploymentList:
+            return await self._ask("GET", path if cursor is None else f"{path}&cursor={cursor}", DeploymentList)
+
+        return [deployment async for found in pages(page) for deployment in found.items]
 
     async def state(self, execution: str, version: int) -> Execution:
         """Where an execution stood after so many of its events."""

@@ -1,9 +1,9 @@
 """/api/v1/deployments: register a version once it has been tried on the executions that its workflow has had."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import Response
+from fastapi import Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentflow import limits
@@ -12,6 +12,7 @@ from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
 from control_plane.api.guard import guarded_router, needs
 from control_plane.api.jobs import job_answer
+from control_plane.api.listing import Listing, Page, keyed
 from control_plane.api.request import Behind, Caller, IdempotencyKey, Tenant
 from control_plane.audit.notes import concerning
 from control_plane.deploying import JOB, Deployment, DeploymentRequest
@@ -50,8 +51,6 @@ async def deploy(
     Its result says `registered: false`, with every execution that would have gone another way, unless that is accepted.
     """
     ref, _, _ = await behind.registry.candidate(body.definition)  # what is wrong with it is told now
-    accepted = {} if body.accept_divergence is None else {"accepted_divergence": body.accept_divergence}
-    concerning("workflow", f"{ref.name}@{ref.version}", **accepted)
     wanted = DeploymentRequest(
         definition=body.definition,
         workflow=ref.name,
@@ -64,13 +63,23 @@ async def deploy(
     return job_answer(await behind.submit(tenant, JOB, msgspec.to_builtins(wanted), key), 202)
 
 
-@router.get("/workflows/{reference}/deployments", responses=documented(404, ok=schemas.DeploymentList))
+_LISTED = Listing(filters={}, sorts=("at",), default_sort="-at")
+
+
+@router.get(
+    "/workflows/{reference}/deployments",
+    responses=documented(404, 422, ok=schemas.DeploymentList),
+    openapi_extra=_LISTED.openapi(),
+)
 @needs(Permission.WORKFLOWS_READ)
-async def list_deployments(reference: str, behind: Behind, tenant: Tenant) -> Response:
+async def list_deployments(
+    reference: str, behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_LISTED)]
+) -> Response:
     """How the versions of a workflow came to be registered, newest first; not those pushed without a trial."""
     workflow = await behind.registry.find(tenant, reference)
-    found = await behind.deployments.of_workflow(tenant, workflow.name, limit=limits.LIST_PAGE_MAX)
-    return answer({"items": [_view(deployment) for deployment in found]})
+    found = await behind.deployments.of_workflow(tenant, workflow.name, limit=limits.VERSIONS_LISTED_MAX)
+    shown, last = keyed(page, found, lambda deployment: (deployment.at_ms, deployment.workflow_id))
+    return answer(page.answer([_view(deployment) for deployment in shown], last, total=len(found)))
 
 
 def _view(deployment: Deployment) -> dict[str, Any]:

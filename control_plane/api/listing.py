@@ -151,6 +151,15 @@ def one_of(*allowed: str) -> Filter:
     return Filter(about, read, {"type": "string", "pattern": f"^({single})(,({single}))*$"})
 
 
+def flag(about: str) -> Filter:
+    def read(text: str) -> bool:
+        if text not in ("true", "false"):
+            raise ValueError(f"`{text}` is neither true nor false.")
+        return text == "true"
+
+    return Filter(about, read, {"type": "boolean"})
+
+
 def moment(about: str) -> Filter:
     def read(text: str) -> int:
         try:

@@ -107,15 +107,24 @@ async def pause(name: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
 
 @router.post("/{name}/resume", responses=documented(404, 409, ok=schemas.Schedule))
 @needs(Permission.SCHEDULES_WRITE)
-async def resume(name: str, behind: Behind, tenant: Tenant) -> dict[str, Any]:
+async def resume(name: str, behind: Behind, tenant: Tenant, caller: Caller) -> dict[str, Any]:
+    await _require_allowed(behind, caller, name)
     return schedule_view(await behind.schedules.resume(tenant, name))
 
 
 @router.post("/{name}/trigger", status_code=202, responses=documented(404, 409, 422, ok={202: schemas.Triggered}))
 @needs(Permission.SCHEDULES_WRITE)
-async def trigger(name: str, behind: Behind, tenant: Tenant, key: IdempotencyKey = None) -> dict[str, Any]:
+async def trigger(
+    name: str, behind: Behind, tenant: Tenant, caller: Caller, key: IdempotencyKey = None
+) -> dict[str, Any]:
     """Start an execution now, beside its moments. A request with the same `Idempotency-Key` gives the same one."""
+    await _require_allowed(behind, caller, name)
     return {"execution_id": await behind.trigger(tenant, name, key)}
+
+
+async def _require_allowed(behind: Behind, caller: Caller, name: str) -> None:
+    """Whoever lets a schedule start executions may start them themselves, whoever made it."""
+    await behind.require_allowed(caller, (await behind.schedules.find(caller.tenant, name)).workflow)
 
 
 def _spec(body: ScheduleBody) -> Spec:

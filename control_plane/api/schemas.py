@@ -54,11 +54,6 @@ class WorkflowList(ListShape):
     items: list[WorkflowSummary]
 
 
-class VersionList(Shape):
-    items: list[WorkflowSummary]
-    total_count: int
-
-
 class Started(Shape):
     execution_id: str = Field(examples=["exec_01KADE9R5T7M2X4C6V8B0N1Q3W"])
     job_id: str = Field(description="The same id: what to subscribe to for its events.")
@@ -257,7 +252,7 @@ class Deployment(Shape):
     at: str = Moment
 
 
-class DeploymentList(Shape):
+class DeploymentList(ListShape):
     items: list[Deployment]
 
 

@@ -3,15 +3,16 @@
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import Response
+from fastapi import Depends, Response
 from pydantic import Field
 
 from agentflow.clock import rfc3339
 from control_plane.api import schemas
 from control_plane.api.answers import documented
 from control_plane.api.guard import guarded_router, needs
+from control_plane.api.listing import Filter, Listing, Page, keyed
 from control_plane.api.people import Body
-from control_plane.api.request import Behind, Caller
+from control_plane.api.request import Behind, Caller, IdempotencyKey
 from control_plane.identity.permissions import Permission
 from control_plane.identity.tenants import Quotas, Tenant
 
@@ -57,14 +58,13 @@ class TenantAnswer(schemas.Shape):
     created_at: str
 
 
-class TenantList(schemas.Shape):
+class TenantList(schemas.ListShape):
     items: list[TenantAnswer]
-    total_count: int
 
 
 class FirstAdmin(schemas.Shape):
     user: str
-    api_key: str = Field(description="Shown this once.")
+    api_key: str | None = Field(description="Shown this once; null where the request was sent before.")
 
 
 class MadeTenant(TenantAnswer):
@@ -80,23 +80,40 @@ class Usage(schemas.Shape):
     storage_bytes: int
 
 
-@router.get("", responses=documented(ok=TenantList))
+_LISTED = Listing(
+    filters={"name": Filter("Its name."), "tier": Filter("Its tier.")},
+    sorts=("id", "created_at"),
+    default_sort="id",
+)
+
+
+@router.get("", responses=documented(422, ok=TenantList), openapi_extra=_LISTED.openapi())
 @needs(Permission.TENANTS_MANAGE)
-async def list_tenants(behind: Behind) -> dict[str, Any]:
-    found = await behind.identity.tenants.all()
-    return {"items": [tenant_view(tenant) for tenant in found], "total_count": len(found)}
+async def list_tenants(behind: Behind, page: Annotated[Page, Depends(_LISTED)]) -> dict[str, Any]:
+    name, tier = page.filters.get("name"), page.filters.get("tier")
+    fitting = [
+        tenant
+        for tenant in await behind.identity.tenants.all()
+        if name in (None, tenant.name) and tier in (None, tenant.tier)
+    ]
+    shown, last = keyed(page, fitting, lambda one: (one.id if page.sort == "id" else one.created_at_ms, one.id))
+    return page.answer([tenant_view(tenant) for tenant in shown], last, total=len(fitting))
 
 
 @router.post("", status_code=201, responses=documented(409, 413, 422, ok={201: MadeTenant}))
 @needs(Permission.TENANTS_MANAGE)
-async def create(body: NewTenant, response: Response, behind: Behind) -> dict[str, Any]:
+async def create(
+    body: NewTenant, response: Response, behind: Behind, caller: Caller, key: IdempotencyKey = None
+) -> dict[str, Any]:
     """Make a tenant, with a service account to begin with: the answer is the only place where its key is shown."""
-    tenant, admin, made = await behind.identity.tenants.create(
-        id=body.id, name=body.name or body.id, tier=body.tier, quotas=_quotas(body.quotas)
+    tenants = behind.identity.tenants
+    admin_id = await behind.id_for(caller.tenant, "tenants.add", key, body.model_dump(), tenants.new_admin_id())
+    tenant, admin, made = await tenants.create(
+        id=body.id, admin_id=admin_id, name=body.name or body.id, tier=body.tier, quotas=_quotas(body.quotas)
     )
     response.headers["Cache-Control"] = "no-store"
     response.headers["Location"] = f"/api/v1/tenants/{tenant.id}"
-    return {**tenant_view(tenant), "admin": {"user": admin.id, "api_key": made.text}}
+    return {**tenant_view(tenant), "admin": {"user": admin, "api_key": None if made is None else made.text}}
 
 
 @router.get("/{tenant}", responses=documented(404, ok=TenantAnswer))

@@ -10,7 +10,7 @@ from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
 from control_plane.api.definitions import DEFINITION_BODY, definition_text
 from control_plane.api.guard import guarded_router, needs
-from control_plane.api.listing import Filter, Listing, Page, keyed, one_of
+from control_plane.api.listing import Filter, Listing, Page, flag, keyed
 from control_plane.api.request import Behind, Caller, Tenant
 from control_plane.identity.permissions import Permission
 from control_plane.registry.tools import RegisteredTool
@@ -21,7 +21,7 @@ router = guarded_router(prefix="/api/v1/tools", tags=["tools"])
 _LISTED = Listing(
     filters={
         "name": Filter("Its name."),
-        "builtin": one_of("true", "false"),
+        "builtin": flag("Whether it comes with AgentFlow."),
         "permission": Filter("One of the permissions it declares."),
     },
     sorts=("name",),
@@ -61,7 +61,7 @@ async def list_tools(behind: Behind, tenant: Tenant, page: Annotated[Page, Depen
 
 def _fits(tool: RegisteredTool, page: Page) -> bool:
     builtin, permission = page.filters.get("builtin"), page.filters.get("permission")
-    if builtin is not None and ("true" if tool.builtin else "false") not in builtin:
+    if builtin not in (None, tool.builtin):
         return False
     return permission is None or permission in tool.spec.get("permissions", [])
 

@@ -17,9 +17,10 @@ from control_plane.api.definitions import DEFINITION_BODY, definition_text
 from control_plane.api.errors import UnsupportedBody, malformed
 from control_plane.api.executions import outcome_view, started_view
 from control_plane.api.guard import guarded_router, needs, principal_of
-from control_plane.api.listing import Filter, Listing, Page
+from control_plane.api.listing import Filter, Listing, Page, keyed
 from control_plane.api.request import Behind, IdempotencyKey, IfMatch, Tenant
 from control_plane.identity.permissions import Permission
+from control_plane.registry.versions import precedence
 from control_plane.registry.workflows import WorkflowFilter, WorkflowNotFound, WorkflowOrder, WorkflowSummary
 from control_plane.service import ControlPlane, StartOptions
 
@@ -104,14 +105,22 @@ async def show(reference: str, behind: Behind, tenant: Tenant) -> Response:
     return answer(view, headers={"ETag": workflow_etag(workflow)})
 
 
-@router.get("/{name}/versions", responses=documented(404, ok=schemas.VersionList))
+_VERSIONS = Listing(filters={}, sorts=("version",), default_sort="-version")
+
+
+@router.get(
+    "/{name}/versions",
+    responses=documented(404, 422, ok=schemas.WorkflowList),
+    openapi_extra=_VERSIONS.openapi(),
+)
 @needs(Permission.WORKFLOWS_READ)
-async def versions(name: str, behind: Behind, tenant: Tenant) -> Response:
+async def versions(name: str, behind: Behind, tenant: Tenant, page: Annotated[Page, Depends(_VERSIONS)]) -> Response:
     """Every version of one workflow, the highest first."""
     found = await behind.registry.versions(tenant, name)
     if not found:
         raise WorkflowNotFound(name, hint="List them with `af workflows`.")
-    return answer({"items": [summary_view(workflow) for workflow in found], "total_count": len(found)})
+    shown, last = keyed(page, found, lambda workflow: precedence(workflow.version))
+    return answer(page.answer([summary_view(workflow) for workflow in shown], last, total=len(found)))
 
 
 @router.get("/{reference}/plans/{plan}", responses=documented(404, ok=schemas.Plan))

@@ -24,8 +24,12 @@ class NewKey(msgspec.Struct, frozen=True):
         return f"NewKey({self.id})"
 
 
-def new_key() -> NewKey:
-    key_id, secret = _MARK + _letters(16), _letters(52)
+def new_id() -> str:
+    return _MARK + _letters(16)
+
+
+def new_key(key_id: str | None = None) -> NewKey:
+    key_id, secret = key_id or new_id(), _letters(52)
     return NewKey(key_id, f"{key_id}_{secret}", _hashed(secret))
 
 

@@ -2,10 +2,11 @@
 
 Nobody gives away more than they have, nobody takes over whoever may do more than they, and a tenant always keeps an
 admin. Whatever changes is told to `changed`, so that no control plane goes on believing what it proved before.
+What is added has an id that its caller chose: adding it again under the same id gives what is there.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -114,7 +115,9 @@ class DirectoryStore(Protocol):
 
     async def keys(self, tenant: TenantId, user: str | None) -> Sequence[ApiKey]: ...
 
-    async def add_api_key(self, key: ApiKey, hashed_secret: str) -> None: ...
+    async def add_api_key(self, key: ApiKey, hashed_secret: str) -> bool:
+        """False where the id is taken."""
+        ...
 
     async def revoke_api_key(self, tenant: TenantId, key: str, now_ms: int) -> None: ...
 
@@ -144,6 +147,9 @@ class Directory:
         self._ids = ids
         self._changed = changed
 
+    def new_id(self, kind: Literal["usr", "svc", "role"]) -> str:
+        return f"{kind}_{self._ids.ulid()}"
+
     async def users(self, actor: Principal, *, kind: str) -> Sequence[Person]:
         return await self._store.users(actor.tenant, kind=kind)
 
@@ -154,13 +160,13 @@ class Directory:
         return person
 
     async def add_person(
-        self, actor: Principal, *, email: str, name: str, password: str | None, roles: Sequence[str]
+        self, actor: Principal, *, id: str, email: str, name: str, password: str | None, roles: Sequence[str]
     ) -> Person:
         """Without a password they can log in by OpenID Connect only."""
         hashed = None if password is None else await self._passwords.hashed(password)
         person = Person(
             tenant=actor.tenant,
-            id=f"usr_{self._ids.ulid()}",
+            id=id,
             kind="person",
             name=name or email,
             email=email,
@@ -168,14 +174,16 @@ class Directory:
             roles=await self._grantable(actor, roles),
         )
         concerning("user", person.id, roles=[role.name for role in person.roles])
-        if not await self._store.add_user(person, hashed):
+        if await self._store.add_user(person, hashed):
+            return person
+        if (before := await self._store.person(actor.tenant, id)) is None:
             raise AlreadyThere(f"A user with the address {email!r}")
-        return person
+        return before
 
-    async def add_service_account(self, actor: Principal, *, name: str, roles: Sequence[str]) -> Person:
+    async def add_service_account(self, actor: Principal, *, id: str, name: str, roles: Sequence[str]) -> Person:
         account = Person(
             tenant=actor.tenant,
-            id=f"svc_{self._ids.ulid()}",
+            id=id,
             kind="service",
             name=name,
             email=None,
@@ -183,8 +191,7 @@ class Directory:
             roles=await self._grantable(actor, roles),
         )
         concerning("service-account", account.id, roles=[role.name for role in account.roles])
-        await self._store.add_user(account, None)
-        return account
+        return account if await self._store.add_user(account, None) else await self.user(actor, id)
 
     async def change_user(self, actor: Principal, user: str, change: UserChange) -> Person:
         before = await self.user(actor, user)
@@ -223,11 +230,15 @@ class Directory:
 
     async def add_role(self, actor: Principal, role: Role) -> Role:
         _require_no_more(actor, (role,))
-        made = msgspec.structs.replace(role, id=f"role_{self._ids.ulid()}", created_at_ms=self._clock.now_ms())
+        made = msgspec.structs.replace(role, created_at_ms=self._clock.now_ms())
         concerning("role", made.id, name=role.name, permissions=sorted(role.permissions))
-        if role.name in BUILT_IN or not await self._store.add_role(actor.tenant, made):
-            raise AlreadyThere(f"A role named {role.name!r}")
-        return made
+        if role.name not in BUILT_IN:
+            if await self._store.add_role(actor.tenant, made):
+                return made
+            for before in await self._store.roles(actor.tenant):
+                if before.id == made.id:
+                    return before
+        raise AlreadyThere(f"A role named {role.name!r}")
 
     async def change_role(self, actor: Principal, reference: str, role: Role) -> Role:
         before = await self.role(actor, reference)
@@ -254,18 +265,28 @@ class Directory:
         return await self._store.keys(actor.tenant, user)
 
     async def add_key(
-        self, actor: Principal, *, user: str | None, name: str, scopes: Sequence[str] | None, ttl_s: int | None
-    ) -> tuple[ApiKey, NewKey]:
-        """For oneself, or for others by who manages users. It can never do more than its maker and its owner may."""
+        self,
+        actor: Principal,
+        *,
+        id: str,
+        user: str | None,
+        name: str,
+        scopes: Sequence[str] | None,
+        ttl_s: int | None,
+    ) -> tuple[ApiKey, NewKey | None]:
+        """For oneself, or for others by who manages users. It can never do more than its maker and its owner may.
+
+        Without the whole key where it was there before: that is told once.
+        """
         if user not in (None, actor.id):
             actor.require(Permission.USERS_WRITE)
         owner = await self.user(actor, user or actor.id)
-        _require_no_more(actor, owner.roles if scopes is None else ())
+        _require_no_more(actor, owner.roles, scopes)
         if scopes is not None:
             beyond = sorted(set(scopes) - actor.authority.permissions)
             if beyond:
                 raise MoreThanYouHave(beyond)
-        now_ms, made = self._clock.now_ms(), api_keys.new_key()
+        now_ms, made = self._clock.now_ms(), api_keys.new_key(id)
         key = ApiKey(
             id=made.id,
             tenant=actor.tenant,
@@ -276,8 +297,12 @@ class Directory:
             scopes=None if scopes is None else tuple(sorted(set(scopes))),
         )
         concerning("api-key", key.id, user=owner.id)
-        await self._store.add_api_key(key, made.hashed_secret)
-        return key, made
+        if await self._store.add_api_key(key, made.hashed_secret):
+            return key, made
+        for before in await self._store.keys(actor.tenant, owner.id):
+            if before.id == id:
+                return before, None
+        raise AlreadyThere(f"An API key {id}")
 
     async def revoke_key(self, actor: Principal, key_id: str) -> None:
         seen = await self.keys(actor, None)
@@ -312,9 +337,9 @@ def _manages(person: Person) -> bool:
     return person.disabled_at_ms is None and any(role.id == _ADMIN for role in person.roles)
 
 
-def _require_no_more(actor: Principal, roles: Sequence[Role]) -> None:
-    """Whoever gives a role, or acts on somebody who has it, must have as much."""
-    wanted = authority(roles, runs_the_deployment=actor.tenant == DEPLOYMENT_TENANT)
+def _require_no_more(actor: Principal, roles: Sequence[Role], scopes: Sequence[str] | None = None) -> None:
+    """Whoever gives a role, or what `scopes` leave of it, or acts on somebody who has it, must have as much."""
+    wanted = authority(roles, runs_the_deployment=actor.tenant == DEPLOYMENT_TENANT, scopes=scopes)
     missing = sorted(wanted.permissions - actor.authority.permissions)
     if missing:
         raise MoreThanYouHave(missing)

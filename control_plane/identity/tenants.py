@@ -100,6 +100,8 @@ class TenantStore(Protocol):
         """With its built-in roles and its first admin, in one transaction. False where the id is taken."""
         ...
 
+    async def has_user(self, tenant: TenantId, user: str) -> bool: ...
+
     async def change(self, tenant: Tenant) -> None: ...
 
     async def executions_since(self, tenant: TenantId, at_ms: int) -> int: ...
@@ -161,13 +163,21 @@ class Tenants:
             storage_bytes=await self._store.storage_bytes(there),
         )
 
-    async def create(self, *, id: str, name: str, tier: str, quotas: Quotas) -> tuple[Tenant, Person, NewKey]:
-        """The tenant, and a service account with a key to begin with: its admin."""
+    def new_admin_id(self) -> str:
+        return f"svc_{self._ids.ulid()}"
+
+    async def create(
+        self, *, id: str, admin_id: str, name: str, tier: str, quotas: Quotas
+    ) -> tuple[Tenant, str, NewKey | None]:
+        """The tenant, and a service account with a key to begin with: its admin.
+
+        Without the key where the tenant was made before, with that very admin: it is told once.
+        """
         now_ms, made = self._clock.now_ms(), api_keys.new_key()
         tenant = Tenant(TenantId(id), name, tier, quotas, now_ms)
         admin = Person(
             tenant=tenant.id,
-            id=f"svc_{self._ids.ulid()}",
+            id=admin_id,
             kind="service",
             name="first admin",
             email=None,
@@ -176,9 +186,12 @@ class Tenants:
         )
         key = ApiKey(id=made.id, tenant=tenant.id, user=admin.id, name="made with the tenant", created_at_ms=now_ms)
         concerning("tenant", tenant.id)
-        if not await self._store.add(tenant, admin, key, made.hashed_secret):
+        if await self._store.add(tenant, admin, key, made.hashed_secret):
+            return tenant, admin_id, made
+        before = await self._store.get(tenant.id)
+        if before is None or not await self._store.has_user(tenant.id, admin_id):
             raise TenantThere(id)
-        return tenant, admin, made
+        return before, admin_id, None
 
     async def change(
         self, actor: Principal, tenant: str, *, name: str | None, tier: str | None, quotas: Quotas | None

@@ -11,7 +11,7 @@ from agentflow.ids import TenantId
 from control_plane.identity.people import ApiKey, Person
 from control_plane.identity.permissions import Role
 from control_plane.storage.database import Database
-from control_plane.storage.people import add_key, api_key, bind, person_of, role_of, role_row, roles_of, user_row
+from control_plane.storage.people import api_key, bind, key_row, person_of, role_of, role_row, roles_of, user_row
 from control_plane.storage.tables import api_keys, rbac_bindings, rbac_roles, users
 
 
@@ -90,9 +90,10 @@ class SqlDirectory:
         async with self._database.read(tenant) as connection:
             return [api_key(row) for row in await connection.execute(query)]
 
-    async def add_api_key(self, key: ApiKey, hashed_secret: str) -> None:
+    async def add_api_key(self, key: ApiKey, hashed_secret: str) -> bool:
+        once = self._insert(api_keys).on_conflict_do_nothing()
         async with self._database.write(key.tenant) as connection:
-            await add_key(connection, key, hashed_secret)
+            return (await connection.execute(once, key_row(key, hashed_secret))).rowcount == 1
 
     async def revoke_api_key(self, tenant: TenantId, key: str, now_ms: int) -> None:
         which = and_(api_keys.c.tenant_id == tenant, api_keys.c.id == key, api_keys.c.revoked_at_ms.is_(None))

@@ -117,7 +117,11 @@ async def bind(connection: AsyncConnection, person: Person, roles: Sequence[str]
 
 
 async def add_key(connection: AsyncConnection, key: ApiKey, hashed_secret: str) -> None:
-    row = {
+    await connection.execute(insert(api_keys), key_row(key, hashed_secret))
+
+
+def key_row(key: ApiKey, hashed_secret: str) -> dict[str, Any]:
+    return {
         "id": key.id,
         "tenant_id": key.tenant,
         "user_id": key.user,
@@ -128,7 +132,6 @@ async def add_key(connection: AsyncConnection, key: ApiKey, hashed_secret: str) 
         "revoked_at_ms": key.revoked_at_ms,
         "scopes": None if key.scopes is None else list(key.scopes),
     }
-    await connection.execute(insert(api_keys), row)
 
 
 async def roles_of(connection: AsyncConnection, tenant: TenantId, user: str) -> tuple[Role, ...]:

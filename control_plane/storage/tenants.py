@@ -44,6 +44,14 @@ class SqlTenants:
             await add_key(connection, key, hashed_secret)
         return True
 
+    async def has_user(self, tenant: TenantId, user: str) -> bool:
+        return (
+            await self._count(
+                select(func.count()).select_from(users).where(users.c.tenant_id == tenant, users.c.id == user)
+            )
+            > 0
+        )
+
     async def change(self, tenant: Tenant) -> None:
         row = _row(tenant)
         values = {name: row[name] for name in ("name", "tier", "quotas")}

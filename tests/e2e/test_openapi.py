@@ -148,6 +148,67 @@ def test_every_operation_documents_its_errors_and_has_an_id_of_its_own(document)
     assert len(ids) == len(set(ids))
 
 
+GROWS_BY_ITSELF = {"events", "steps", "ticks", "evaluations"}  # of one execution: read `after` a number, not by cursor
+SAME_AGAIN = {"workflows", "tools", "schedules"}  # what was sent before changes nothing, with a key or without
+
+
+def test_every_list_is_paged_and_sorted_by_the_server(document):
+    lists = []
+    for path, methods in document["paths"].items():
+        shape = _answer_shape(document, methods.get("get", {}))
+        if "items" not in shape.get("properties", {}) or path.rpartition("/")[2] in GROWS_BY_ITSELF:
+            continue
+        if path == "/api/v1/traces/{trace}" or path == "/api/v1/costs":
+            continue  # one answer, bounded, whose parts are the spans or the sums in it
+        lists.append(path)
+        asked = {parameter["name"] for parameter in methods["get"].get("parameters", ())}
+        assert {"filter", "sort", "limit", "cursor"} <= asked, path
+        assert {"next_cursor", "total_count"} <= set(shape["properties"]), path
+        assert "422" in methods["get"]["responses"], path
+    assert len(lists) > 12
+
+
+def _answer_shape(document, operation):
+    content = operation.get("responses", {}).get("200", {}).get("content", {})
+    named = content.get("application/json", {}).get("schema", {}).get("$ref", "")
+    return document["components"]["schemas"].get(named.rpartition("/")[2], {})
+
+
+def test_every_post_that_creates_something_takes_an_idempotency_key(document):
+    creating = 0
+    for path, methods in document["paths"].items():
+        operation = methods.get("post", {})
+        if not {"201", "202"} & set(operation.get("responses", ())) or path.rpartition("/")[2] in SAME_AGAIN:
+            continue
+        creating += 1
+        headers = {one["name"] for one in operation.get("parameters", ()) if one["in"] == "header"}
+        assert "Idempotency-Key" in headers, path
+    assert creating > 8
+
+
+def test_every_body_refuses_what_it_does_not_know(document):
+    """So nobody can set an owner, a cost or a state by naming it, and a misspelt field is told."""
+    bodies = 0
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            if schema is None or path in ("/api/v1/workflows", "/api/v1/tools"):
+                continue  # a definition: checked key by key, with line and column
+            for shape in _alternatives(document, schema):
+                bodies += 1
+                assert shape.get("additionalProperties") is False, (method, path, shape.get("title"))
+    assert bodies > 15
+
+
+def _alternatives(document, schema):
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    several = schema.get("oneOf") or schema.get("anyOf")
+    if several:
+        return [shape for one in several if one.get("type") != "null" for shape in _alternatives(document, one)]
+    return [schema]
+
+
 def _fail_and_answer(http, call):
     """An execution that asks a person, then fails, is retried, and terminated."""
     http.post("/api/v1/workflows", content=STOPS, headers={"Content-Type": "application/yaml"})

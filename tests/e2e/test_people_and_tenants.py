@@ -181,6 +181,59 @@ async def test_a_role_for_some_tools_and_workflows_reaches_no_others(tenant):
             await other.execute("support-a", {})
 
 
+PARENT = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: support-parent, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: below
+    final_states: [below]
+    states:
+      below: {subworkflow: {name: support-child}, timeout: 1h}
+"""
+
+
+async def test_what_a_role_does_not_allow_is_not_reached_through_somebody_elses_schedule_or_a_child(tenant):
+    _, admin = tenant
+    await admin.push_workflow(workflow("payroll"))
+    await admin.push_workflow(workflow("support-child"))
+    await admin.push_workflow(PARENT)
+    await admin.create_schedule("pay-day", "payroll", every="30d", paused=True)
+    permissions = ["workflows.execute", "schedules.write", "schedules.read"]
+    await admin.identity.add_role("support", permissions, workflows=["support-*"], allowed_tools=["json.*"])
+    account = await admin.identity.add_service_account("support", roles=["support"])
+    key = await admin.identity.add_api_key("support", user=account.id)
+
+    async with Client(admin.api_url, api_key=key.key) as limited:
+        for attempt in (
+            limited.trigger_schedule("pay-day"),
+            limited.resume_schedule("pay-day"),
+            limited.create_schedule("mine", "payroll", every="30d"),
+        ):
+            with pytest.raises(Forbidden, match="payroll"):
+                await attempt
+        with pytest.raises(Forbidden, match=r"kb\.search"):
+            await limited.execute("support-parent", {})
+    assert (await admin.schedule("pay-day")).status == "paused"
+    assert await admin.trigger_schedule("pay-day")
+
+
+async def test_a_key_for_somebody_else_reaches_no_tool_that_its_maker_does_not(tenant):
+    _, admin = tenant
+    me = await admin.identity.whoami()
+    permissions = ["users.read", "users.write", "tools.test", "workflows.execute"]
+    await admin.identity.add_role("clerk", permissions, allowed_tools=["kb.*"], workflows=["support-*"])
+    account = await admin.identity.add_service_account("clerk", roles=["clerk"])
+    key = await admin.identity.add_api_key("clerk", user=account.id)
+
+    async with Client(admin.api_url, api_key=key.key) as clerk:
+        with pytest.raises(Forbidden):
+            await clerk.identity.add_api_key("as the admin", user=me.user, scopes=["tools.test"])
+        assert await clerk.identity.add_api_key("as myself", scopes=["tools.test"])
+
+
 async def test_quotas_are_held_and_tell_what_to_do(root, tenant):
     name, admin = tenant
     await root.identity.change_tenant(name, quotas={"workflows": 1, "agents": 1, "executions_per_day": 2})

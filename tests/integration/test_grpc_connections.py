@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+import pytest
 
 from agentflow import limits
+from control_plane.rpc import guard
 from control_plane.rpc.server import create_server
 from control_plane.service import ControlPlane
 
@@ -109,22 +110,27 @@ async def test_who_asks_too_often_whether_we_are_there_is_told_so_and_let_go():
 
 
 async def test_who_asks_as_often_as_they_may_is_answered():
-    async with serving(**QUICKLY) as port:
-        options = [
-            ("grpc.keepalive_time_ms", 400),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_pings_without_data", 0),  # as often as it likes
-        ]
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
-            await health.Check(health_pb2.HealthCheckRequest())
-            states = [channel.get_state()]
-            for _ in range(4):
-                await asyncio.sleep(0.4)  # the time that passes is what is tested: it must not wear the line out
-                states.append(channel.get_state())
-            assert (await health.Check(health_pb2.HealthCheckRequest())).status == 1
+    async with serving(keepalive_s=60, answer_s=0.2) as port, line_to(port) as line:
+        answered = 0
+        await line.say(PING, 0, b"whatever")
+        async for kind, flags, _ in line.heard():
+            assert kind != GOAWAY
+            if kind == PING and flags & ACK:
+                answered += 1
+                if answered == 5:
+                    break
+                await asyncio.sleep(0.3)  # the pace is what is tested
+                await line.say(PING, 0, b"whatever")
 
-        assert set(states) == {grpc.ChannelConnectivity.READY}
+    assert answered == 5
+
+
+async def test_a_method_that_nobody_listed_is_refused_before_anything_else(monkeypatch):
+    method = "/agentflow.v1.AgentService/List"
+    monkeypatch.delitem(guard.PERMISSIONS, method)
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="says nothing about who may call it"):
+            await channel.unary_unary(method)(b"")
 
 
 def test_callers_may_ask_more_often_than_they_are_asked():
