@@ -1,10 +1,15 @@
 """Limits as callers meet them: exact under eight clients at once, and told with every answer."""
 
 import asyncio
+import re
 from collections import Counter
 from pathlib import Path
 
+import grpc
 import httpx
+import pytest
+import websockets
+from google.rpc import error_details_pb2, status_pb2
 
 from agentflow.devstack.platform import embedded_platform
 
@@ -37,3 +42,43 @@ async def test_eight_clients_at_once_get_exactly_what_the_tenant_may(tmp_path):
         if answer.status_code == 429:
             assert int(answer.headers["retry-after"]) > 0
             assert answer.json()["code"] == "AF1725"
+
+
+async def test_every_way_in_counts_and_is_refused_alike(tmp_path):
+    limits = {"AF_API_RATE_LIMIT_USER_BURST": "3", "AF_API_RATE_LIMIT_USER_SUSTAINED": "1/h"}
+    agents = ROOT / "templates" / "support" / "agents.yaml"
+    async with embedded_platform(tmp_path / "home", agents_file=agents, extra_env=limits) as platform:
+        headers = {"Authorization": f"Bearer {platform.api_key}"}
+        url = platform.api_url.replace("http://", "ws://") + "/api/v1/ws"
+        (address,) = re.findall(r'"grpc": *"([^"]+)"', platform.control_plane.log.read_text())
+
+        async def over_rest():
+            async with httpx.AsyncClient(base_url=platform.api_url, trust_env=False, headers=headers) as http:
+                return await http.get("/api/v1/agents")
+
+        async def over_websocket():
+            async with websockets.connect(url, proxy=None, additional_headers=headers):
+                pass
+
+        async def over_grpc():
+            async with grpc.aio.insecure_channel(address) as channel:
+                call = channel.unary_unary("/agentflow.v1.AgentService/List")
+                await call(b"", metadata=(("authorization", headers["Authorization"]),))
+
+        assert (await over_rest()).headers["x-ratelimit-remaining"] == "2"
+        await over_websocket()
+        await over_grpc()
+
+        refused = await over_rest()
+        assert (refused.status_code, refused.headers["x-ratelimit-limit"]) == (429, "3")
+        with pytest.raises(websockets.exceptions.InvalidStatus) as denied:
+            await over_websocket()
+        assert denied.value.response.status_code == 429
+        assert int(denied.value.response.headers["retry-after"]) > 60
+        with pytest.raises(grpc.aio.AioRpcError) as exhausted:
+            await over_grpc()
+        assert exhausted.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        told = status_pb2.Status.FromString(dict(exhausted.value.trailing_metadata())["grpc-status-details-bin"])
+        retry = error_details_pb2.RetryInfo()
+        assert told.details[-1].Unpack(retry)
+        assert retry.retry_delay.seconds > 60

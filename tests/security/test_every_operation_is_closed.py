@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 OPERATIONS = permissions_of(routes(cast(ControlPlane, None), "test"))
 GUARDED = sorted((method, path) for (method, path), needed in OPERATIONS.items() if needed is not None)
 HTTP = [operation for operation in GUARDED if operation[0] != "WEBSOCKET"]
+OUR_METHODS = [method for method in sorted(PERMISSIONS) if method.startswith("/agentflow.v1.")]
 SOCKETS = [path for method, path in GUARDED if method == "WEBSOCKET"]
 
 WORKFLOW = """
@@ -276,11 +277,9 @@ async def test_no_bad_credential_opens_a_socket(world: World, bad: dict[str, str
         pass
 
 
-@pytest.mark.parametrize("method", sorted(PERMISSIONS))
+@pytest.mark.parametrize("method", OUR_METHODS)
 async def test_no_bad_credential_calls_a_grpc_method(world: World, bad: dict[str, str | None], method: str) -> None:
     service, name = method.strip("/").split("/")
-    if service not in {f"agentflow.v1.{known}" for known in pb.DESCRIPTOR.services_by_name}:
-        pytest.skip("not of our own protocol")
     described = pb.DESCRIPTOR.pool.FindServiceByName(service).methods_by_name[name]
     refused = {**bad, "a role without the permission": world.roles["worker"]}
     async with grpc.aio.insecure_channel(world.grpc_address) as channel:
@@ -293,3 +292,81 @@ async def test_no_bad_credential_calls_a_grpc_method(world: World, bad: dict[str
                 await (answered.read() if described.server_streaming else answered)
             expected = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
             assert seen.value.code() in expected, (reason, seen.value)
+
+
+def of_grpc(world: World, channel: grpc.aio.Channel, method: str, bearer: str, request: bytes = b"") -> Any:
+    """The status that a call of a method ends with; OK also for a stream that begins."""
+    service, name = method.strip("/").split("/")
+    described = pb.DESCRIPTOR.pool.FindServiceByName(service).methods_by_name[name]
+    kind = channel.unary_stream if described.server_streaming else channel.unary_unary
+    call = kind(method, request_serializer=lambda raw: raw, response_deserializer=lambda raw: raw)
+    answered = call(request, metadata=(("authorization", f"Bearer {bearer}"),), timeout=20)
+
+    async def ended() -> grpc.StatusCode:
+        try:
+            await (answered.read() if described.server_streaming else answered)
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        answered.cancel()
+        return grpc.StatusCode.OK
+
+    return ended()
+
+
+@pytest.mark.parametrize("method", OUR_METHODS)
+async def test_over_grpc_a_role_without_the_permission_is_refused_and_one_with_it_is_not(
+    world: World, method: str
+) -> None:
+    async with grpc.aio.insecure_channel(world.grpc_address) as channel:
+        for role, permissions in BUILT_IN.items():
+            status = await of_grpc(world, channel, method, world.roles[role])
+
+            assert (status is grpc.StatusCode.PERMISSION_DENIED) == (PERMISSIONS[method] not in permissions), role
+            assert status is not grpc.StatusCode.UNAUTHENTICATED
+
+
+def ours_over_grpc(world: World) -> dict[str, Any]:
+    """A request about something of `ours`, for every method that is about one thing."""
+    execution = world.names["execution"]
+    of_executions, of_workflows = "/agentflow.v1.ExecutionService/", "/agentflow.v1.WorkflowService/"
+    return {
+        f"{of_executions}Get": pb.GetRequest(id=execution),
+        f"{of_executions}Watch": pb.WatchRequest(execution=execution, after=0),
+        f"{of_executions}Pause": pb.PauseRequest(execution=execution),
+        f"{of_executions}Resume": pb.ResumeRequest(execution=execution),
+        f"{of_executions}Retry": pb.RetryRequest(execution=execution),
+        f"{of_workflows}Get": pb.WorkflowServiceGetRequest(reference="mine"),
+        f"{of_workflows}Execute": pb.ExecuteRequest(workflow="mine"),
+        f"{of_workflows}ExecuteStream": pb.ExecuteStreamRequest(workflow="mine"),
+        f"{of_workflows}Signal": pb.SignalRequest(execution=execution, name="go"),
+        f"{of_workflows}Cancel": pb.CancelRequest(execution=execution),
+        "/agentflow.v1.ToolService/Get": pb.ToolServiceGetRequest(reference="mine.echo"),
+        "/agentflow.v1.ToolService/Test": pb.TestRequest(reference="mine.echo"),
+    }
+
+
+async def test_over_grpc_what_is_anothers_is_not_there(world: World) -> None:
+    asked = ours_over_grpc(world)
+    about_none = {method for method in OUR_METHODS if method.endswith(("/List", "/Register"))}
+    about_agents = {"/agentflow.v1.AgentService/Get"}  # tests/e2e/test_agents_of_tenants.py
+    assert set(OUR_METHODS) - about_none - about_agents == set(asked), "ask for something of ours by the new method"
+    async with grpc.aio.insecure_channel(world.grpc_address) as channel:
+        for method, request in asked.items():
+            status = await of_grpc(world, channel, method, world.theirs, request.SerializeToString())
+            assert status is grpc.StatusCode.NOT_FOUND, method
+        get = "/agentflow.v1.ExecutionService/Get"
+        assert await of_grpc(world, channel, get, world.ours, asked[get].SerializeToString()) is grpc.StatusCode.OK
+        for method in (method for method in OUR_METHODS if method.endswith("/List")):
+            listed = channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
+            raw = await listed(b"", metadata=(("authorization", f"Bearer {world.theirs}"),))
+            assert world.names["execution"].encode() not in raw
+            assert b"mine" not in raw
+
+
+async def test_the_services_describe_themselves_to_nobody_without_a_credential(world: World) -> None:
+    async with grpc.aio.insecure_channel(world.grpc_address) as channel:
+        call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(iter([b""])).read()
+
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
