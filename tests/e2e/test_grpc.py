@@ -239,3 +239,22 @@ async def test_a_refused_caller_is_told_why_with_the_same_details(platform):
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert status.details[0].Unpack(info)
     assert (status.code, info.reason) == (grpc.StatusCode.UNAUTHENTICATED.value[0], "AF1703")
+
+
+async def test_a_role_for_some_tools_and_workflows_reaches_no_others(platform, api, workflows):
+    await api.identity.add_role(
+        "rpc-some", ["workflows.execute", "tools.test"], allowed_tools=["kb.*"], workflows=["support"]
+    )
+    account = await api.identity.add_service_account("rpc-some", roles=["rpc-some"])
+    key = await api.identity.add_api_key("rpc-some", user=account.id)
+    async with grpc.aio.insecure_channel(channel_target(platform), interceptors=presenting(key.key)) as limited:
+        stub, tools = pb_grpc.WorkflowServiceStub(limited), pb_grpc.ToolServiceStub(limited)
+        for attempt in (
+            stub.Execute(pb.ExecuteRequest(workflow="rpc-holds")),
+            aiter(stub.ExecuteStream(pb.ExecuteStreamRequest(workflow="rpc-holds"))).__anext__(),
+            tools.Test(pb.TestRequest(reference="json.transform")),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await attempt
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert dict(refused.value.trailing_metadata())["af-code"] in ("AF1706", "AF1707")

@@ -195,12 +195,13 @@ spec:
 """
 
 
-async def test_what_a_role_does_not_allow_is_not_reached_through_somebody_elses_schedule_or_a_child(tenant):
+async def test_what_a_role_does_not_allow_is_not_reached_through_a_schedule_a_fork_or_a_child(tenant):
     _, admin = tenant
     await admin.push_workflow(workflow("payroll"))
     await admin.push_workflow(workflow("support-child"))
     await admin.push_workflow(PARENT)
     await admin.create_schedule("pay-day", "payroll", every="30d", paused=True)
+    paid = (await admin.execute("payroll", {})).execution_id
     permissions = ["workflows.execute", "schedules.write", "schedules.read"]
     await admin.identity.add_role("support", permissions, workflows=["support-*"], allowed_tools=["json.*"])
     account = await admin.identity.add_service_account("support", roles=["support"])
@@ -211,6 +212,7 @@ async def test_what_a_role_does_not_allow_is_not_reached_through_somebody_elses_
             limited.trigger_schedule("pay-day"),
             limited.resume_schedule("pay-day"),
             limited.create_schedule("mine", "payroll", every="30d"),
+            limited.fork(paid, from_="hold"),
         ):
             with pytest.raises(Forbidden, match="payroll"):
                 await attempt
