@@ -23,7 +23,7 @@ from agentflow.errors import Unavailable
 from agentflow.ids import AgentName, WorkerId
 from agentflow.ports import MessageBus
 from control_plane.registry.agents import LiveAgents, LostWorker
-from control_plane.worker_lines import WorkerLines
+from control_plane.worker_lines import Heard, WorkerLines
 
 _log = structlog.get_logger(__name__)
 
@@ -62,8 +62,10 @@ async def care_for_lost_workers(agents: LiveAgents, attempts: Attempts, bus: Bus
         lines = WorkerLines(bus)
         while True:
             await clock.sleep(limits.WORKER_LOOK_S)
-            gone = await lines.ended(agents.heard_of(), agents.heard_of(silent_s=limits.WORKER_GONE_AFTER_S))
-            for worker in agents.check(can_hear=bus.connected, gone=gone):
+            can_hear, gone = bus.connected and not lines.is_new(), set[Heard]()
+            if can_hear:
+                gone = await lines.ended(agents.heard_of(), agents.heard_of(silent_s=limits.WORKER_GONE_AFTER_S))
+            for worker in agents.check(can_hear=can_hear and bus.connected, gone=gone):
                 lost(worker)
 
     watch = asyncio.create_task(look(), name="watch over workers")

@@ -4,8 +4,9 @@ Used by `lost_workers`. A worker listens on a line of its own for as long as it 
 is not, and the bus says at once that nobody listens there; one that is stopped or busy is, whatever it answers.
 
 That nobody listens means something only of a worker that was reached before over the same connection of ours. After a
-restart of the bus, or a cut of our own, everybody is unknown until reached again; a worker of an older release, or one
-whose credential does not open its line, stays so. Answers come after the beats that were under way before them.
+restart of the bus, or a cut of our own, everybody is unknown until heard and reached again; a worker of an older
+release, or one whose credential does not open its line, stays so. Answers come after the beats that were under way
+before them.
 """
 
 import asyncio
@@ -34,12 +35,21 @@ class WorkerLines:
         self._reached: set[Heard] = set()
         self._unreachable: set[Heard] = set()  # never found on this connection, and not asked again
 
+    def is_new(self) -> bool:
+        """Whether our connection is another one than at the last look: nobody is known on it, whom we heard before."""
+        if self._line == self._bus.line:
+            return False
+        self._line = self._bus.line
+        self._reached.clear()
+        self._unreachable.clear()
+        return True
+
     async def ended(self, known: Collection[Heard], late: Collection[Heard]) -> set[Heard]:
-        """Those of the late whose connection has ended. Of the known, those asked for the first time are reached."""
-        if self._line != self._bus.line:
-            self._line = self._bus.line
-            self._reached.clear()
-            self._unreachable.clear()
+        """Those of the late whose connection has ended. Of the known, those asked for the first time are reached.
+
+        Known are those heard over this connection: another one may only not be back yet, and would count as of an older
+        release.
+        """
         self._reached &= set(known)
         self._unreachable &= set(known)
         asked = [each for each in known if each in late or each not in self._reached]

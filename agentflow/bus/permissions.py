@@ -29,7 +29,7 @@ _SAID = (
     subjects.step_claims("*"),
     subjects.direct_results("*"),
 )
-_HEARD = (subjects.WORKER_CONTROL, subjects.TOOL_TESTS, subjects.worker_line("*"))
+_HEARD = (subjects.WORKER_CONTROL, subjects.TOOL_TESTS, subjects.ALL_WORKER_LINES)
 _USER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 

@@ -49,8 +49,10 @@ STREAMS = (
 
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORKFLOW = re.compile(r"[a-z0-9_-]{1,128}")
-_WORKER = re.compile(r"[A-Za-z0-9_-]{1,64}|\*")  # all of a pool, in a permission
+_WORKER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _POOL = re.compile(r"_shared|[a-z0-9][a-z0-9-]{0,62}")
+_WORKER_LINE = "workers.line"
+ALL_WORKER_LINES = f"{_WORKER_LINE}.*"  # in a permission; of a pool
 
 
 class UnusableName(Invalid):
@@ -93,7 +95,7 @@ def worker_line(worker: str) -> str:
     """Asked of one worker, which need not say anything there: that somebody listens is the answer. Of a pool."""
     if not _WORKER.fullmatch(worker):
         raise UnusableName("worker", worker, "1 to 64 letters, digits, `_` and `-`")
-    return f"workers.line.{worker}"
+    return f"{_WORKER_LINE}.{worker}"
 
 
 def step_claims(shard: int | str) -> str:

@@ -72,6 +72,8 @@ class LiveAgents:
         self._lost_after_s = lost_after_s
         # A worker under the pool that it was heard in: what another pool says about it is about another worker.
         self._beats: dict[tuple[str, WorkerId], tuple[float, Heartbeat]] = {}
+        # Heard before we were last deaf, and not since.
+        self._from_before: set[tuple[str, WorkerId]] = set()
         self._listening_since_s = clock.monotonic_s()
         self._checked_at_s = clock.monotonic_s()
         self._decoder = msgspec.json.Decoder(Heartbeat)
@@ -83,6 +85,7 @@ class LiveAgents:
         except (msgspec.DecodeError, subjects.UnusableName) as error:
             _log.warning("heartbeat.refused", reason=str(error))
             return
+        self._from_before.discard((pool, beat.worker))
         if beat.leaving:
             self._beats.pop((pool, beat.worker), None)
         else:
@@ -142,9 +145,13 @@ class LiveAgents:
         return any(step in beat.steps for heard_at_s, beat in self._beats.values() if heard_at_s >= oldest_s)
 
     def heard_of(self, *, silent_s: float = 0.0) -> list[tuple[str, WorkerId]]:
-        """Every worker that is not lost, under its pool: those of them that have been silent for as long."""
+        """Every worker heard since we can hear, under its pool: those of them that have been silent for as long."""
         since_s = self._clock.monotonic_s() - silent_s
-        return [worker for worker, (heard_at_s, _) in self._beats.items() if heard_at_s <= since_s]
+        return [
+            worker
+            for worker, (heard_at_s, _) in self._beats.items()
+            if heard_at_s <= since_s and worker not in self._from_before
+        ]
 
     def check(self, *, can_hear: bool, gone: Collection[tuple[str, WorkerId]] = ()) -> list[LostWorker]:
         """Who is lost by now. `can_hear` is whether our own line to the bus is whole; `gone` are those without one."""
@@ -153,6 +160,7 @@ class LiveAgents:
         if not can_hear or now_s - self._checked_at_s > 2 * limits.HEARTBEAT_S:
             self._listening_since_s = now_s
             self._beats = {key: (now_s, beat) for key, (_, beat) in self._beats.items()}
+            self._from_before = set(self._beats)
         self._checked_at_s = now_s
         lost = [
             LostWorker(worker, pool, tuple(sorted(beat.agents)), beat.steps, now_s - heard_at_s)
@@ -162,5 +170,6 @@ class LiveAgents:
         ]
         for each in lost:
             del self._beats[each.pool, each.worker]
+            self._from_before.discard((each.pool, each.worker))
             _log.warning("worker.lost", worker=each.worker, steps=len(each.steps), silent_s=round(each.silent_s, 1))
         return lost

@@ -157,9 +157,9 @@ async def test_a_worker_that_stands_still_is_given_all_of_its_time(workers_world
             os.kill(still, signal.SIGCONT)
 
 
-async def test_a_restart_of_nats_loses_nobody(workers_world):
+async def test_a_restart_of_nats_loses_nobody_and_who_dies_after_it_is_missed_as_soon_as_ever(workers_world):
     """Everybody's connection ends at once; who is back first must not take the others for dead."""
-    async with workers_world(AF_ACK_WAIT_S="300") as here:
+    async with workers_world(AF_ACK_WAIT_S="300", AF_WORKER_LOST_S="60") as here:
         started = await held_step(here, workers=1)
         async with another_worker(here) as idle:
             await eventually(lambda: is_listed(here, "patient", workers=2), within_s=10)

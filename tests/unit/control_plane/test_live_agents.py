@@ -71,6 +71,21 @@ async def test_a_worker_without_a_connection_is_lost_before_its_second_beat_is_m
     assert agents.heard_of() == []
 
 
+async def test_who_was_heard_before_we_were_deaf_is_not_looked_for_until_heard_again(agents, clock):
+    """It may not be back yet; and nobody is found where nobody has come back to."""
+    beat(agents)
+    await clock.advance(1)
+    agents.check(can_hear=False)
+    await clock.advance(2)
+    assert agents.heard_of() == agents.heard_of(silent_s=1.5) == []
+
+    beat(agents)
+
+    assert agents.heard_of() == [("default", "wrk_1")]
+    await clock.advance(2)
+    assert agents.heard_of(silent_s=1.5) == [("default", "wrk_1")]
+
+
 async def test_a_beat_that_came_while_it_was_asked_keeps_a_worker(agents, clock):
     beat(agents)
     await clock.advance(2)
@@ -79,7 +94,7 @@ async def test_a_beat_that_came_while_it_was_asked_keeps_a_worker(agents, clock)
     assert agents.check(can_hear=True, gone=[("default", "wrk_1")]) == []
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a b", "a\r\nPUB x 0", ">", "x" * 65])
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "a\r\nPUB x 0", ">", "*", "x" * 65])
 async def test_a_worker_whose_name_could_be_more_than_a_name_is_not_heard(agents, name):
     beat(agents, name)
 

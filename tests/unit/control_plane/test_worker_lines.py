@@ -74,13 +74,17 @@ async def test_a_worker_that_is_in_time_is_asked_once(bus, lines):
 
 async def test_after_a_cut_of_our_own_nobody_is_gone_until_reached_again(bus, lines):
     """As a restart of the bus has it: everybody was cut, and we may be back before them."""
+    assert not lines.is_new()
     await lines.ended([ADA, BOB], [])
     bus.connected.clear()
     bus.cut()
+    assert lines.is_new()
+    assert not lines.is_new()
     assert await lines.ended([ADA, BOB], [ADA, BOB]) == set()
 
     bus.connected.add("workers.line.wrk_ada.default")
     bus.cut()
+    assert lines.is_new()
     await lines.ended([ADA, BOB], [])
     bus.connected.clear()
     assert await lines.ended([ADA, BOB], [ADA, BOB]) == {ADA}
