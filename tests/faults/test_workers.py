@@ -164,8 +164,12 @@ async def test_a_restart_of_nats_loses_nobody_and_who_dies_after_it_is_missed_as
         async with another_worker(here) as idle:
             await eventually(lambda: is_listed(here, "patient", workers=2), within_s=10)
 
+            os.kill(idle.pid, signal.SIGSTOP)  # so it comes back last
             here.platform.nats.kill()
             await eventually(lambda: has_ended(here, "quick"), within_s=20)
+            stopped = await eventually(lambda: missed(here, "patient"), within_s=20)
+            os.kill(idle.pid, signal.SIGCONT)
+            await eventually(lambda: is_back(here, "patient", stopped), within_s=20)
             idle.kill()
             await eventually(lambda: is_listed(here, "patient", workers=1), within_s=10)
 
@@ -275,6 +279,22 @@ async def test_an_agents_state_moves_to_the_worker_that_lives(workers_world):
 
         assert (first.output["seen"], second.output["seen"]) == (1, 2)
         assert first.output["pid"] != second.output["pid"]
+
+
+async def silent_s(here, agent):
+    """For how long nothing was heard of each of its workers."""
+    answer = await here.client._send("GET", f"/agents/{agent}")
+    return {each["worker"]: each["heard_s_ago"] for each in msgspec.json.decode(answer.content)["instances"]}
+
+
+async def missed(here, agent):
+    """The worker whose beat is overdue, if there is one."""
+    return next((who for who, s in (await silent_s(here, agent)).items() if s > 1.5 * limits.HEARTBEAT_S), None)
+
+
+async def is_back(here, agent, worker):
+    """Whether it beats again, and has been looked for since."""
+    return 2 * limits.WORKER_LOOK_S < (await silent_s(here, agent))[worker] < limits.HEARTBEAT_S
 
 
 async def is_listed(here, agent, *, workers=1, running=1):
