@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from agentflow import limits
-from agentflow.bus.nats_jetstream import jetstream
 from agentflow.bus.subjects import direct_results
 from agentflow.settings import inherited_environment
 from agentflow.testing import eventually
@@ -207,12 +208,14 @@ async def test_a_worker_stopped_past_its_time_cannot_record_its_late_result(work
 
         os.kill(stale, signal.SIGSTOP)
         try:
-            async with another_worker(here) as other, handed_over(here) as results:
+            async with another_worker(here) as other, results_settled(here) as settled:
                 await eventually(lambda: here.runs(started.execution_id)["patient"] == 2, within_s=20)
                 (here.folder / "go-1").touch()  # the first attempt ends, and says so, while the second is at it
                 os.kill(stale, signal.SIGCONT)
                 late = (started.execution_id, 1)
-                await eventually(lambda: late in results, within_s=20)
+                await eventually(lambda: late in settled, within_s=20)
+                told = [event.type for event in await here.client.history(started.execution_id)]
+                assert "step.succeeded.v1" not in told
                 here.let_go()
                 events = await ended(here, started.execution_id)
                 (succeeded,) = [event for event in events if event.type == "step.succeeded.v1"]
@@ -223,16 +226,27 @@ async def test_a_worker_stopped_past_its_time_cannot_record_its_late_result(work
 
 
 @asynccontextmanager
-async def handed_over(here) -> AsyncIterator[list[tuple[str, int]]]:
-    """Execution and attempt of every result that workers hand to the control plane, in order, from now on."""
-    results: list[tuple[str, int]] = []
+async def results_settled(here) -> AsyncIterator[list[tuple[str, int]]]:
+    """Execution and attempt of every result that a control plane is done with by its own answer, from now on."""
+    handed: dict[str, list[tuple[str, int]]] = {}  # by where its answer goes
+    settled: list[tuple[str, int]] = []
 
-    def heard(raw: bytes) -> None:
-        results.extend((each["metadata"]["execution_id"], each["metadata"]["attempt"]) for each in json.loads(raw))
+    async def heard(message: Msg) -> None:
+        if message.subject.startswith(direct_results("")):
+            told = [each["metadata"] for each in json.loads(message.data)]
+            handed[message.reply] = [(each["execution_id"], each["attempt"]) for each in told]
+        elif message.subject in handed:
+            refused = set(json.loads(message.data))
+            settled.extend(one for place, one in enumerate(handed[message.subject]) if place not in refused)
 
-    async with jetstream(here.platform.nats_url, name="test", tends_streams=False) as bus:
-        await bus.listen(direct_results(">"), heard)
-        yield results
+    listener = Client()
+    await listener.connect(here.platform.nats_url)
+    try:
+        await listener.subscribe(">", cb=heard)
+        await listener.flush()
+        yield settled
+    finally:
+        await listener.close()
 
 
 async def test_a_worker_killed_after_the_effect_runs_it_again_under_the_same_key(workers_world):
