@@ -10,20 +10,33 @@ import os
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 
+import asyncpg
 import pytest
 
+from agentflow.bus.nats_jetstream import jetstream
+from agentflow.bus.subjects import AGENTS, agent_in
+from agentflow.clock import SystemClock
+from agentflow.contracts.message import Message, seal
 from agentflow.devstack.nats import ANY_PORT, NatsServer, nats_server
 from agentflow.devstack.postgres import PostgresServer, postgres_server
 from agentflow.durable_files import make_private, replace_private
+from agentflow.ids import AgentName, UlidSource
+from agentflow.ports import StorageUnavailable
 from agentflow.testing import eventually
+from control_plane.storage import database as storage
+from control_plane.storage.event_store import SqlEventStore
+from control_plane.storage.sqlite_writer import SqliteWriter
 from tests.faults.deployment import deployed
+from tests.integration.test_storage_crash import EXECUTIONS, TENANT, append_until_stopped
 
 _SHUTDOWN = 0x8004587D
 _WITHOUT_LOG = 2
 CUTS = 20
+CONFIRMED = 300  # by one store or bus alone, before its power goes
 STARTS = 30  # asked for at once in each life; the power goes while they are being answered
 
 
@@ -95,6 +108,98 @@ def test_a_key_is_on_the_disk_before_anything_is_sealed_with_it(
     volume.mount()
 
     assert (volume.place / "home" / "key").read_bytes() == b"secret"
+
+
+@pytest.mark.parametrize("is_safe", [True, False], ids=["safe", "unsafe"])
+async def test_what_sqlite_has_confirmed_survives_a_power_cut_unless_it_is_made_unsafe(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch, is_safe: bool
+) -> None:
+    """With the setting that people take for speed the same cut takes what was confirmed: so it would be seen."""
+    dsn = f"sqlite:///{volume.place}/store.db"
+    if not is_safe:
+        hasty = partial(SqliteWriter, pragmas=("synchronous=NORMAL",))
+        monkeypatch.setattr(storage, "SqliteWriter", lambda path, *, timeout_s, **_: hasty(path, timeout_s=timeout_s))
+
+    confirmed = await confirmed_when_cut(dsn, volume.lose_power)
+    assert volume.unmount()
+    volume.mount()
+
+    assert (await versions(dsn) >= confirmed) is is_safe
+
+
+@pytest.mark.parametrize("is_safe", [True, False], ids=["safe", "unsafe"])
+async def test_what_postgresql_has_confirmed_survives_a_power_cut_unless_it_is_made_unsafe(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch, is_safe: bool
+) -> None:
+    async with postgres_server(volume.place / "pg") as server:
+        dsn = await server.create_database()
+        if not is_safe:
+            connection = await asyncpg.connect(dsn)
+            await connection.execute(f"ALTER DATABASE {dsn.rpartition('/')[2]} SET synchronous_commit = off")
+            await connection.close()
+            monkeypatch.setitem(storage._DURABLE["postgresql"], "synchronous_commit", frozenset({"off"}))
+        os.sync()  # a cluster is made without waiting for the disk
+
+        def cut() -> None:
+            volume.lose_power()
+            server.process.kill()
+
+        confirmed = await confirmed_when_cut(dsn, cut)
+        await server.process.wait()
+    await eventually(volume.unmount, within_s=20)
+    volume.mount()
+
+    async with postgres_server(volume.place / "pg") as again:
+        assert (await versions(again.dsn_of(dsn.rpartition("/")[2])) >= confirmed) is is_safe
+
+
+async def confirmed_when_cut(dsn: str, cut: Callable[[], None]) -> int:
+    confirmed = 0
+    with suppress(StorageUnavailable):
+        async for version in append_until_stopped(dsn):
+            confirmed = version
+            if confirmed == CONFIRMED:
+                cut()
+    return confirmed
+
+
+async def versions(dsn: str) -> int:
+    """How many each execution has; whatever was lost, no batch is there in part."""
+    async with storage.database(dsn) as db:
+        lengths = {len(await SqlEventStore(db).read(TENANT, execution)) for execution in EXECUTIONS}
+    assert len(lengths) == 1
+    return lengths.pop()
+
+
+async def test_what_the_bus_has_confirmed_is_gone_after_a_power_cut(volume: Volume) -> None:
+    """Which is why nothing rests on it."""
+    async with nats_server(volume.place / "nats") as nats, jetstream(nats.url, name="before") as bus:
+        ids = UlidSource(SystemClock().now_ms)
+        for _ in range(CONFIRMED):
+            sent = a_message(ids)
+            await bus.publish(agent_in("default", AgentName("a")), sent, dedup_id=sent.id, confirm=True)
+        volume.lose_power()
+        nats.process.kill()
+        await nats.process.wait()
+    await eventually(volume.unmount, within_s=20)
+    volume.mount()
+
+    async with nats_server(volume.place / "nats") as nats, jetstream(nats.url, name="after") as bus:
+        assert len([message async for message in bus.replay(AGENTS)]) < CONFIRMED
+
+
+def a_message(ids: UlidSource) -> Message:
+    return seal(
+        id=ids.message(),
+        trace_id=ids.trace(),
+        span_id="",
+        sender="test",
+        to="a",
+        type="request",
+        payload={},
+        metadata={},
+        at_ms=1,
+    )
 
 
 class Machine:
