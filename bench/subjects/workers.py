@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus, jetstream
 from agentflow.clock import SystemClock
@@ -60,7 +61,7 @@ async def _measured(directory: Path, dsn: str | None) -> Workloads:
         jetstream(running.nats_url, name="bench") as bus,
     ):
         return {
-            "agent state": await _states(bus),
+            "agent state": await _states(running.nats_url),
             "worker start": await _start(directory, running.nats_url),
             "result spool": await _spool(bus, directory / "bench-spool"),
         }
@@ -78,9 +79,15 @@ class Clerk:
 
 
 @asynccontextmanager
-async def _living(bus: JetStreamBus, name: str) -> Any:
-    """A worker as the control plane sees it: it beats, and lets go what others need."""
-    clock, worker = SystemClock(), WorkerId(name)
+async def _living(url: str, name: str) -> Any:
+    """A worker as the control plane sees it: it is connected, beats, and lets go what others need."""
+    async with jetstream(url, name=name) as bus, _hosting(bus, WorkerId(name)) as agent:
+        yield agent
+
+
+@asynccontextmanager
+async def _hosting(bus: JetStreamBus, worker: WorkerId) -> Any:
+    clock = SystemClock()
     desk = StateDesk(clock=clock, worker=worker, pool="default")
     desk.connect(bus)
     rules = StateRules(key="who")
@@ -99,7 +106,11 @@ async def _living(bus: JetStreamBus, name: str) -> Any:
             await bus.broadcast(subjects.of_pool(subjects.HEARTBEATS, "default"), msgspec.json.encode(said))
             await asyncio.sleep(0.5)
 
+    async def here(_: bytes) -> bytes:
+        return b""
+
     listening = await bus.listen(subjects.of_pool(subjects.WORKER_CONTROL, "default"), told)
+    await bus.answer(subjects.of_pool(subjects.worker_line(worker), "default"), here)
     beating = asyncio.create_task(beat())
     try:
         yield agent
@@ -115,17 +126,18 @@ async def _step(agent: StatefulAgent, who: str, number: int) -> None:
     await agent.run(request, context)
 
 
-async def _states(bus: JetStreamBus) -> Figures:
-    async with _living(bus, "wrk_one") as one, _living(bus, "wrk_two") as two:
+async def _states(url: str) -> Figures:
+    async with _living(url, "wrk_one") as one, _living(url, "wrk_two") as two:
         await _step(one, "ada", 0)
         saves = [await _timed(lambda n=n: _step(one, "ada", n)) for n in range(REPEATS)]
         moves = [await _timed(lambda n=n: _step(two if n % 2 else one, "ada", n)) for n in range(1, REPEATS)]
         fresh = [await _timed(lambda n=n: _step(one, f"new{n}", n)) for n in range(REPEATS)]
         await one.close()
         woken = [await _timed(lambda n=n: _step(one, f"new{n}", n)) for n in range(REPEATS)]
-    async with _living(bus, "wrk_three") as three:
+    async with _living(url, "wrk_three") as three:
         await _step(three, "lost", 0)
-    async with _living(bus, "wrk_four") as four:
+        await asyncio.sleep(2 * limits.HEARTBEAT_S)  # it has been there for a while
+    async with _living(url, "wrk_four") as four:
         after_loss_s = await _timed(lambda: _step(four, "lost", 1))
     return {
         "checkpoint_ms_p50": median(saves) * 1000,
@@ -188,12 +200,12 @@ async def _reported_per_s(bus: JetStreamBus, folder: Path, *, spool_first: bool,
     reporter = Reporter(bus=bus, clock=SystemClock(), spool=open_spool(folder, bytes_max=64 * 1024 * 1024))
     reporter.start()
     ids = UlidSource(SystemClock().now_ms)
-    left = iter(range(results))
+    subject, left = subjects.workflow_in("nobody", 999, "default"), iter(range(results))
 
     async def sender() -> None:
         for _ in left:
             message = _message(ids)
-            await reporter.send("workflows.nobody.in.999", message, message.id, spool_first=spool_first)
+            await reporter.send(subject, message, message.id, spool_first=spool_first)
 
     begun = time.perf_counter()
     await asyncio.gather(*(sender() for _ in range(64)))
