@@ -105,7 +105,8 @@ class Consumer(msgspec.Struct, frozen=True):
     stream: str
     name: str
     subjects: tuple[str, ...]
-    in_flight_max: int
+    in_flight_max: int  # of each process: what it may hold unsettled
+    unacked_max: int  # of all processes together, and those that died count until their ack wait is over
     ack_wait_s: float
 
 

@@ -464,7 +464,7 @@ def _consumer_config(consumer: Consumer) -> api.ConsumerConfig:
         ack_policy=api.AckPolicy.EXPLICIT,
         ack_wait=consumer.ack_wait_s,
         max_deliver=-1,
-        max_ack_pending=consumer.in_flight_max,
+        max_ack_pending=consumer.unacked_max,
     )
 
 

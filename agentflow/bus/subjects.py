@@ -113,12 +113,16 @@ def agent_out(pool: str, agent: AgentName) -> str:
 
 
 def agent_mailbox(pool: str, agent: AgentName, *, concurrency: int, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
-    """The steps sent to an agent of a pool; all workers there that host it share this one consumer."""
+    """The steps sent to an agent of a pool; all workers there that host it share this one consumer.
+
+    `concurrency` is each worker's own: what a dead one had must not keep the living from taking steps.
+    """
     return Consumer(
         stream=AGENTS,
         name=mailbox_name(pool, agent),
         subjects=(agent_in(pool, agent),),
         in_flight_max=concurrency,
+        unacked_max=limits.AGENT_UNACKED_MAX,
         ack_wait_s=ack_wait_s,
     )
 
@@ -134,6 +138,7 @@ def shard_inbox(shard: int, *, ack_wait_s: float = limits.SHARD_ACK_WAIT_S) -> C
         name=f"shard_{shard}",
         subjects=(f"workflows.*.in.{shard}.*",),
         in_flight_max=limits.INBOX_IN_FLIGHT_MAX,
+        unacked_max=2 * limits.INBOX_IN_FLIGHT_MAX,  # the last owner's too, should it have died
         ack_wait_s=ack_wait_s,
     )
 
@@ -145,6 +150,7 @@ def tool_audit_reader(*, ack_wait_s: float = limits.ACK_WAIT_S) -> Consumer:
         name="audit_trail",
         subjects=(f"{TOOL_AUDIT}.*",),
         in_flight_max=limits.AUDIT_IN_FLIGHT_MAX,
+        unacked_max=8 * limits.AUDIT_IN_FLIGHT_MAX,  # so many control planes
         ack_wait_s=ack_wait_s,
     )
 

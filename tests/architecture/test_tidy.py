@@ -133,6 +133,7 @@ def test_relations_between_limits_hold():
     assert limits.DEFINITION_BYTES_MAX <= limits.REQUEST_BYTES_MAX
     assert limits.ACK_WAIT_S < limits.DEDUP_WINDOW_S / 2, "a redelivery comes before the sweeper becomes careful"
     assert limits.COMMIT_BATCH_MAX <= limits.COMMIT_QUEUE_MAX
+    assert limits.AGENT_UNACKED_MAX >= 8 * limits.AGENT_CONCURRENCY_MAX, "a few busy workers, and a few that died"
     assert limits.PULL_EXPIRES_S <= limits.WORKER_LOST_AFTER_S, "what a lost worker held is not given to it again"
     assert limits.PULL_HEARTBEAT_S * 2 <= limits.PULL_EXPIRES_S, "JetStream refuses a rarer one"
     assert limits.WORKER_LOST_AFTER_S >= 3 * limits.HEARTBEAT_S, "a lost beat or two is no lost worker"

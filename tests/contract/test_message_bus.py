@@ -219,6 +219,17 @@ class MessageBusContract:
         assert seen["here"]
         assert seen["there"]
 
+    async def test_what_a_dead_process_held_takes_up_no_room_of_another(self, bus: MessageBus, nats: NatsServer) -> None:
+        held: list[str] = []
+        sent = await publish_numbered(bus, 2)
+        async with jetstream(nats.url, name="another process") as other:
+            await other.subscribe(mailbox(in_flight_max=1, ack_wait_s=300), lambda each: held.append(each.message.id))
+            await eventually(lambda: len(held) == 1)
+
+        await bus.subscribe(mailbox(in_flight_max=1, ack_wait_s=300), lambda each: held.append(each.message.id))
+
+        await eventually(lambda: held == [each.id for each in sent], within_s=10)
+
     async def test_a_handler_that_raises_gets_the_message_again_and_the_others_meanwhile(self, bus: MessageBus) -> None:
         seen: list[tuple[int, int]] = []
 

@@ -69,6 +69,7 @@ kind: Agents
 agents:
   quick: {type: function, call: "breakable:quick"}
   patient: {type: function, call: "breakable:patient"}
+  single: {type: function, call: "breakable:patient", concurrency: 1}
   poison: {type: function, call: "breakable:poison"}
   effect: {type: function, call: "breakable:effect"}
   remember: {type: function, call: "breakable:remember", state: {key: customer}}
@@ -139,6 +140,21 @@ async def test_a_killed_workers_step_is_with_another_within_two_heartbeats_whate
         here.let_go()
         events = await ended(here, started.execution_id)
         assert [event.data["fault"]["code"] for event in events if event.type == "step.failed.v1"] == ["worker_lost"]
+        assert events[-1].type == "execution.completed.v1"
+
+
+async def test_the_room_that_a_killed_worker_took_up_is_free_as_soon_as_its_step_is(workers_world):
+    """UA-13 c: what it never acked does not keep an agent that may do one step at a time from doing any."""
+    async with workers_world(AF_ACK_WAIT_S="300") as here, another_worker(here):
+        await here.client.push_workflow(one_step("single", input="{n: 1}"))
+        await eventually(lambda: is_listed(here, "single", workers=2, running=0), within_s=20)
+        started = await here.client.execute("single-once", {})
+        await eventually(lambda: is_listed(here, "single", workers=2), within_s=10)
+
+        os.kill(int(here.all_runs()[0][-1]), signal.SIGKILL)
+        here.let_go()
+
+        events = await asyncio.wait_for(ended(here, started.execution_id), 10)
         assert events[-1].type == "execution.completed.v1"
 
 

@@ -47,6 +47,7 @@ def test_the_mailbox_of_an_agent_reads_its_own_steps_and_holds_no_more_than_its_
     assert (mailbox.stream, mailbox.name) == ("AF_AGENTS", "agent_Fixer_2@default")
     assert mailbox.subjects == ("agents.default.Fixer_2.in",)
     assert (mailbox.in_flight_max, mailbox.ack_wait_s) == (7, 12.5)
+    assert mailbox.unacked_max == limits.AGENT_UNACKED_MAX
 
 
 def test_a_shard_inbox_reads_what_is_for_its_shard_in_every_workflow_and_no_committed_events() -> None:
