@@ -110,6 +110,11 @@ REPLAYS_PER_JOB_MAX = 1_000
 REPLAYS_BEFORE_DEPLOYMENT = 50  # of the newest executions, decided again by a version before it is registered
 TRACE_EXECUTIONS_MAX = 200  # a parent and its children, in one trace that is looked at
 TRACE_RECORDS_MAX = 4_000  # records of tool calls looked through for those of one trace
+SNAPSHOT_EVENTS_AT_ONCE = 100  # read and folded before others have a turn: some milliseconds
+SNAPSHOT_CHUNK_BYTES = 1024 * 1024  # lines of a snapshot handed to its writer together
+SNAPSHOT_ENDED_WINDOW = 20_000  # events that one look for ended executions goes through: some 20 ms of the database
+SNAPSHOT_ENDED_LOOK_S = 1.0  # how soon after its end an execution is looked at where its tenant wants a snapshot
+SNAPSHOT_ENDED_REST = 4  # times as long as one took, before the next is taken: a fifth of a core at most
 REPLAY_SLICE = 25  # decisions made again before others have a turn: about a millisecond
 
 # Rhythm.

@@ -150,6 +150,12 @@ def worker_tenant(tenant: str) -> str:
     return tenant
 
 
+def tenant_names(names: str) -> str:
+    for name in filter(None, names.split(",")):
+        worker_tenant(name.strip())
+    return names
+
+
 def agent_names(names: str) -> str:
     for name in filter(None, names.split(",")):
         if not _AGENT.fullmatch(name.strip()):

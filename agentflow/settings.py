@@ -118,6 +118,9 @@ class Settings(BaseModel):
     retention_export_url: Annotated[str, AfterValidator(values.artifacts)] | None = None
     """Where rows are written before they are removed: file:///folder or s3://bucket/prefix; nowhere by default."""
 
+    snapshot_ended: Annotated[str, AfterValidator(values.tenant_names)] = ""
+    """Tenants, by commas, of whose executions a snapshot is taken once they are over; `*` for all, none by default."""
+
     nats_url: Annotated[str, AfterValidator(values.nats)] = "nats://127.0.0.1:4222"
     """The NATS server with JetStream: nats://host:port, or tls://host:port, which speaks TLS or not at all."""
 
@@ -295,6 +298,9 @@ class Settings(BaseModel):
 
     def shared_agent_names(self) -> frozenset[str]:
         return frozenset(filter(None, (name.strip() for name in self.shared_agents.split(","))))
+
+    def snapshot_tenants(self) -> frozenset[str]:
+        return frozenset(filter(None, (name.strip() for name in self.snapshot_ended.split(","))))
 
     def worker_pool(self) -> str:
         return SHARED if self.worker_tenant == ANY else self.worker_tenant

@@ -44,6 +44,8 @@ from control_plane.registry.tools import RegisteredTool, ToolRegistry
 from control_plane.registry.workflows import InvalidInput, RegisteredWorkflow, WorkflowRegistry
 from control_plane.replaying import Replays
 from control_plane.schedules.book import ScheduleBook
+from control_plane.snapshots.book import Snapshots
+from control_plane.snapshots.snapshot import Snapshot
 from control_plane.traces import Traces
 
 
@@ -178,6 +180,7 @@ class ControlPlane:
     replays: Replays
     deployments: Deployments
     traces: Traces
+    snapshots: Snapshots
     setup: Setup
 
     async def register(
@@ -315,6 +318,18 @@ class ControlPlane:
         if reserved.body_hash != wanted.body_hash:
             raise KeyReused(key)
         return reserved.resource
+
+    async def take_snapshot(self, state: ExecutionState, version: int | None, key: str | None) -> tuple[Snapshot, bool]:
+        """The snapshot of an execution at a version, or as it stands now, and whether it is new.
+
+        Sent again with its key, `now` is what it was at first.
+        """
+        await self.identity.tenants.admit_storage(state.tenant)
+        if key is not None:
+            body = {"execution": state.execution, "version": version}
+            now = str(version or state.version)
+            version = int(await self._id_for(state.tenant, "snapshot", key, body, now))
+        return await self.snapshots.take(state.tenant, state.execution, version or state.version)
 
     async def submit(self, tenant: TenantId, kind: str, request: dict[str, Any], key: str | None) -> Job:
         """A long operation, once for a key."""

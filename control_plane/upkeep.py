@@ -15,6 +15,7 @@ from agentflow.clock import SystemClock
 from agentflow.errors import Rejected
 from agentflow.settings import Settings
 from control_plane.daily_purge import ALONG, end_with_parent
+from control_plane.snapshots_wiring import snapshots_of_ended
 from control_plane.storage.database import Database, database
 from control_plane.storage.exports import Exports
 from control_plane.storage.rekey import rekey
@@ -58,7 +59,8 @@ async def _answer(settings: Settings, arguments: Sequence[str], db: Database, ar
 
 def retention_job(settings: Settings, db: Database, artifacts: KeptArtifacts) -> RetentionJob:
     keeper = None if settings.retention_export_url is None else open_keeper(settings.retention_export_url)
-    return RetentionJob(db, artifacts, parse_rules(settings.retention), Exports(keeper))
+    ended = snapshots_of_ended(settings, db, artifacts, SystemClock())
+    return RetentionJob(db, artifacts, parse_rules(settings.retention), Exports(keeper), ended.before_purge)
 
 
 def _progress(kind: str, count: int) -> None:

@@ -43,6 +43,7 @@ from control_plane.replaying import Replays
 from control_plane.schedules.book import ScheduleBook
 from control_plane.schedules.clockwork import Clockwork
 from control_plane.service import ControlPlane, Setup
+from control_plane.snapshots_wiring import snapshots, snapshots_of_ended
 from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.agent_states import SqlAgentStates
 from control_plane.storage.audit import SqlAudit
@@ -141,11 +142,14 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             replays=replays,
             deployments=deployments,
             traces=Traces(executions, store, audit),
+            snapshots=snapshots(settings, db, artifacts, clock),
             setup=_setup(settings, db),
         )
         upkeep = retention_kept(db, _purge(settings, db, artifacts, clock), clock)
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)
-        async with days_made(db, clock), upkeep, _at_work(plane, bus, clock), clockwork.running():
+        ended = snapshots_of_ended(settings, db, artifacts, clock)
+        following = ended.following(orchestrator.owns)
+        async with days_made(db, clock), upkeep, _at_work(plane, bus, clock), clockwork.running(), following:
             yield plane
 
 

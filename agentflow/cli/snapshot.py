@@ -1,74 +1,137 @@
-"""`af snapshot`: the whole record of an execution as a folder that explains itself, and whether one is still whole.
-
-    run.json         what it was: workflow, digests, input, output, and the digest of every other file
-    workflow.yaml    the definition it is pinned to
-    events.jsonl     every event, in order
-    state.json       where it stood after the last one
-    trace.json       its spans, tool calls among them
-
-Made from what the API answers, so it holds what whoever exports it may see; verified without a control plane.
-"""
+"""`af snapshot`: immutable records of executions: take one, look at those there are, keep one as a folder, check it."""
 
 import asyncio
-import hashlib
-import json as jsonlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentflow.canonical import canonical
 from agentflow.cli.orders import ExecutionArgument
-from agentflow.cli.output import JsonFlag, print_json, stdout
-from agentflow.errors import Invalid, Problem
+from agentflow.cli.output import JsonFlag, print_json, print_table, stdout
 
-app = typer.Typer(no_args_is_help=True, help="Keep the record of an execution as a folder, and check one.")
+if TYPE_CHECKING:
+    from agentflow.sdk.client import Client
+    from agentflow.sdk.snapshots import Snapshot, SnapshotList
 
-FORMAT = "agentflow/run/v1"
-_INDEX = "run.json"
+app = typer.Typer(no_args_is_help=True, help="Take, list, read and check the immutable records of executions.")
 
-
-class BundleExists(Invalid):
-    code = "AF1529"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(f"{folder} is there already.", hint="A record is never overwritten: choose another folder.")
+SnapshotArgument = Annotated[str, typer.Argument(help="A snapshot's id.", show_default=False)]
 
 
-class BundleBroken(Invalid):
-    code = "AF1530"
+def _ask(ask: "Callable[[Client], Awaitable[Any]]") -> Any:
+    async def run() -> Any:
+        from agentflow.cli.connection import control_plane
 
-    def __init__(self, folder: Path, problems: list[Problem]) -> None:
-        super().__init__(
-            f"{folder} is not the record that was exported.",
-            hint="Take another copy of it; what is named here was changed, lost or added.",
-            problems=problems,
-        )
+        async with control_plane() as api:
+            return await ask(api)
+
+    return asyncio.run(run())
+
+
+@app.command()
+def take(
+    execution: ExecutionArgument,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="After so many of its events; else now.", show_default=False)
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Take the record of an execution, to be kept when its history is gone. Taking the same again changes nothing.
+
+    \b
+    Examples:
+      af snapshot take exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+      af snapshot take exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --version 12 --json
+    """
+    taken: Snapshot = _ask(lambda api: api.snapshots.take(execution, version=version))
+    if json:
+        print_json(taken)
+    else:
+        stdout().print(f"{taken.id}  version {taken.version} of {taken.execution_id}, digest {taken.digest}")
+
+
+@app.command("list")
+def list_snapshots(
+    execution: Annotated[str | None, typer.Option("--execution", help="Of this one.", show_default=False)] = None,
+    workflow: Annotated[
+        str | None, typer.Option("--workflow", help="Of executions of this workflow.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Taken from this moment on, RFC 3339.", show_default=False)
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many.", show_default=False)] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List snapshots, the newest first.
+
+    \b
+    Examples:
+      af snapshot list --workflow support --since 2026-11-01T00:00:00Z
+      af snapshot list --execution exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --json
+    """
+    wanted = {"execution": execution, "workflow": workflow, "taken_after": since}
+    found: SnapshotList = _ask(lambda api: api.snapshots.list(limit=limit, **wanted))
+    if json:
+        print_json(found)
+        return
+    if not found.items:
+        stdout().print("No snapshots. Take one with `af snapshot take EXECUTION`.")
+        return
+    rows = [
+        (one.id, one.taken_at, one.execution_id, str(one.version), one.status, _named(one), str(one.bytes))
+        for one in found.items
+    ]
+    print_table(("ID", "TAKEN", "EXECUTION", "VERSION", "STATUS", "WORKFLOW", "BYTES"), rows)
+
+
+@app.command()
+def show(snapshot: SnapshotArgument, json: JsonFlag = False) -> None:
+    """Show what a snapshot is of.
+
+    \b
+    Examples:
+      af snapshot show snap_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+    found: Snapshot = _ask(lambda api: api.snapshots.show(snapshot))
+    if json:
+        print_json(found)
+        return
+    console = stdout()
+    console.print(f"{found.id}  taken {found.taken_at}", style="bold")
+    console.print(f"execution  {found.execution_id}, version {found.version}: {found.status}")
+    console.print(f"workflow   {_named(found)}")
+    console.print(f"ended      {found.ended_at or 'not then'}")
+    console.print(f"content    {found.bytes} bytes, digest {found.digest}")
 
 
 @app.command()
 def export(
-    execution: ExecutionArgument,
+    record: Annotated[str, typer.Argument(help="The id of an execution or of a snapshot.", show_default=False)],
     to: Annotated[
         Path | None, typer.Option("--to", help="The folder to make; else the id's own.", show_default=False)
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write the record of an execution into a new folder.
+    """Write the record of an execution, as it is now or as a snapshot has it, into a new folder.
 
     \b
     Examples:
       af snapshot export exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
-      af snapshot export exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --to records/march
+      af snapshot export snap_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --to records/march
     """
-    folder = to or Path(execution)
+    from agentflow.cli.bundles import BundleExists, export_execution, export_snapshot
+
+    folder = to or Path(record)
     if folder.exists():
         raise BundleExists(folder)
-    index, files = asyncio.run(_collected(execution))
-    folder.mkdir(parents=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    (folder / _INDEX).write_text(jsonlib.dumps(index, indent=2, ensure_ascii=False) + "\n")
+
+    async def written(api: "Client") -> dict[str, Any]:
+        if record.startswith("snap_"):
+            return await export_snapshot(api, await api.snapshots.show(record), folder)
+        return await export_execution(api, record, folder)
+
+    index = _ask(written)
     if json:
         print_json(index)
     else:
@@ -86,6 +149,8 @@ def verify(
     Examples:
       af snapshot verify exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
     """
+    from agentflow.cli.bundles import BundleBroken, checked
+
     index, problems = checked(folder)
     if problems:
         raise BundleBroken(folder, problems)
@@ -95,79 +160,17 @@ def verify(
         stdout().print(f"whole: {index['execution']}, {index['events']} events, digest {index['digest']}")
 
 
-async def _collected(execution: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The index of a record and its other files, by name."""
-    import msgspec
+@app.command()
+def delete(snapshot: SnapshotArgument) -> None:
+    """Remove a snapshot with all that it holds.
 
-    from agentflow.cli.connection import control_plane
-
-    async with control_plane() as api:
-        state = await api.execution(execution)
-        events = await api.history(execution)
-        workflow = await api.workflow(state.workflow.id)
-        trace = await api.records.trace(state.trace_id)
-        if events[-1].version != state.version:  # it went on between
-            state = await api.records.state(execution, events[-1].version)
-    files = {
-        "workflow.yaml": workflow.source.encode(),
-        "events.jsonl": b"".join(msgspec.json.encode(event) + b"\n" for event in events),
-        "state.json": msgspec.json.encode(state),
-        "trace.json": msgspec.json.encode(trace),
-    }
-    index: dict[str, Any] = {
-        "format": FORMAT,
-        "execution": execution,
-        "version": state.version,
-        "events": len(events),
-        "status": state.status,
-        "workflow": msgspec.to_builtins(state.workflow),
-        "trace_id": state.trace_id,
-        "started_at": state.started_at,
-        "ended_at": state.ended_at,
-        "files": {name: {"sha256": _sha256(content), "bytes": len(content)} for name, content in files.items()},
-    }
-    index["digest"] = _digest(index)
-    return index, files
+    \b
+    Examples:
+      af snapshot delete snap_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
+    """
+    _ask(lambda api: api.snapshots.delete(snapshot))
+    stdout().print(f"{snapshot} is gone.")
 
 
-def checked(folder: Path) -> tuple[dict[str, Any], list[Problem]]:
-    """The index of a record, and everything that is wrong with it."""
-    try:
-        index = jsonlib.loads((folder / _INDEX).read_text())
-        if index["format"] != FORMAT:
-            return index, [Problem(f"Its format is {index['format']!r}, not {FORMAT!r}.", path=_INDEX)]
-        problems = [] if _digest(index) == index["digest"] else [Problem("It was changed.", path=_INDEX)]
-        listed = index["files"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return {}, [Problem(f"It cannot be read: {error}", path=_INDEX)]
-    there = {path.name for path in folder.iterdir()} - {_INDEX}
-    problems += [Problem("It does not belong to the record.", path=name) for name in sorted(there - set(listed))]
-    for name, said in listed.items():
-        if name not in there:
-            problems.append(Problem("It is missing.", path=name))
-        elif _sha256((folder / name).read_bytes()) != said["sha256"]:
-            problems.append(Problem("It was changed.", path=name))
-    return index, problems or _contradictions(folder, index)
-
-
-def _contradictions(folder: Path, index: dict[str, Any]) -> list[Problem]:
-    """Files that are as they were written, and do not fit each other."""
-    from agentflow.workflow.digest import digest
-    from agentflow.workflow.load import read
-
-    problems = []
-    loaded = read((folder / "workflow.yaml").read_text()).loaded
-    if loaded is None or digest(loaded.workflow) != index["workflow"]["digest"]:
-        problems.append(Problem("It is not the definition that the execution is pinned to.", path="workflow.yaml"))
-    versions = [jsonlib.loads(line)["version"] for line in (folder / "events.jsonl").read_text().splitlines()]
-    if versions != list(range(1, index["version"] + 1)):
-        problems.append(Problem("Events are missing, or are not in order.", path="events.jsonl"))
-    return problems
-
-
-def _digest(index: dict[str, Any]) -> str:
-    return _sha256(canonical({name: value for name, value in index.items() if name != "digest"}))
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _named(snapshot: "Snapshot") -> str:
+    return f"{snapshot.workflow.name}@{snapshot.workflow.version}"

@@ -27,6 +27,7 @@ from agentflow.sdk.models import (
     Workflow,
     WorkflowSummary,
 )
+from agentflow.sdk.snapshots import Snapshot
 from agentflow.tls import TlsFiles
 
 T = TypeVar("T")
@@ -125,6 +126,24 @@ class BlockingClient:
             return msgspec.convert(job.result, Replays)
 
         return self._run(replayed())
+
+    def take_snapshot(self, execution: str, **how: Any) -> Snapshot:
+        """Takes what `Client.snapshots.take` takes."""
+        return self._run(self._client.snapshots.take(execution, **how))
+
+    def snapshots(self, **filters: Any) -> Iterator[Snapshot]:
+        """Every one that fits, newest first, page by page as they are asked for."""
+        return self._iterated(self._client.snapshots.iterate(**filters))
+
+    def snapshot(self, snapshot: str) -> Snapshot:
+        return self._run(self._client.snapshots.show(snapshot))
+
+    def snapshot_content(self, snapshot: Snapshot) -> Iterator[bytes]:
+        """Its bytes, chunk by chunk, checked against its digest."""
+        return self._iterated(self._client.snapshots.content(snapshot))
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        self._run(self._client.snapshots.delete(snapshot))
 
     def follow(self, execution: str, *, after: int = 0) -> Iterator[ExecutionEvent]:
         """Every event as it is committed, until the execution has ended."""

@@ -17,6 +17,7 @@ from agentflow.sdk.orders import OrderRequests
 from agentflow.sdk.records import RecordOperations
 from agentflow.sdk.requests import asked, given
 from agentflow.sdk.schedules import ScheduleRequests
+from agentflow.sdk.snapshots import SnapshotOperations
 from agentflow.sdk.tools import ToolRequests
 from agentflow.sdk.transport import Transport
 from agentflow.sdk.workflows import WorkflowRequests
@@ -68,6 +69,11 @@ class Client(WorkflowRequests, OrderRequests, EventRequests, ScheduleRequests, T
     def records(self) -> RecordOperations:
         """What is asked about executions that are on record: replays."""
         return RecordOperations(self._ask)
+
+    @property
+    def snapshots(self) -> SnapshotOperations:
+        """Immutable records of executions."""
+        return SnapshotOperations(self._ask, self._transport.chunks)
 
     async def status(self) -> DeploymentStatus:
         """What kind of deployment this is."""

@@ -6,6 +6,7 @@ One request at a time in, an answer or one of our errors out; and lines of a str
 import io
 import ssl
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import msgspec
@@ -76,13 +77,26 @@ class Transport:
 
     async def lines(self, path: str, params: dict[str, str | float]) -> AsyncGenerator[str, None]:
         """Of an answer that has no end; ends when the server lets go. Silence counts as being away."""
+        async with self._streamed(path, params) as response:
+            async for line in response.content:
+                yield line.decode().rstrip("\r\n")
+
+    async def chunks(self, path: str) -> AsyncGenerator[bytes, None]:
+        """Of an answer that need not fit into memory."""
+        async with self._streamed(path, {}) as response:
+            async for chunk in response.content.iter_any():
+                yield chunk
+
+    @asynccontextmanager
+    async def _streamed(
+        self, path: str, params: dict[str, str | float]
+    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_SILENT_S, sock_read=_SILENT_S)
         try:
             async with self._opened().get(self._url(path), params=params, timeout=timeout) as response:
                 if response.status >= _FIRST_ERROR:
                     raise error_from(self._api_url, response.status, await response.read())
-                async for line in response.content:
-                    yield line.decode().rstrip("\r\n")
+                yield response
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
             raise NoTrust(self._api_url, _reason(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -28,6 +28,7 @@ _FOUND_BY: dict[str, _Find] = {
     "/api/v1/jobs/{job}": lambda plane, caller, it: plane.jobs.find(caller.tenant, it),
     "/api/v1/roles/{role}": lambda plane, caller, it: plane.identity.directory.role(caller, it),
     "/api/v1/schedules/{name}": lambda plane, caller, it: plane.schedules.find(caller.tenant, it),
+    "/api/v1/snapshots/{snapshot}": lambda plane, caller, it: plane.snapshots.find(caller.tenant, it),
     "/api/v1/tenants/{tenant}": lambda plane, caller, it: plane.identity.tenants.show(caller, it),
     "/api/v1/tools/{reference}": lambda plane, caller, it: plane.tools.find(caller.tenant, it),
     "/api/v1/traces/{trace}": lambda plane, caller, it: plane.traces.find(caller.tenant, it),

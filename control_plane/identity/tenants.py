@@ -220,10 +220,7 @@ class Tenants:
         if quotas == NO_QUOTAS:
             return
         now_ms = self._clock.now_ms()
-        if quotas.storage_bytes is not None:
-            used = await self._use(tenant, "bytes", 0, STORAGE_USE_REREAD_S, lambda: self._store.storage_bytes(tenant))
-            if used.count >= quotas.storage_bytes:
-                raise QuotaUsedUp("bytes of storage", quotas.storage_bytes, STORAGE_USE_REREAD_S)
+        await self.admit_storage(tenant)
         if quotas.dollars_per_month is not None:
             month = _month_began_ms(now_ms)
             spent = await self._use(
@@ -244,6 +241,15 @@ class Tenants:
                 left_s = (midnight + _DAY_MS - now_ms) / 1000
                 raise QuotaUsedUp("executions today", quotas.executions_per_day, left_s)
             begun.count += 1
+
+    async def admit_storage(self, tenant: TenantId) -> None:
+        """Before something is kept that was not there. Raises `QuotaUsedUp`."""
+        most = (await self._quotas(tenant)).storage_bytes
+        if most is None:
+            return
+        used = await self._use(tenant, "bytes", 0, STORAGE_USE_REREAD_S, lambda: self._store.storage_bytes(tenant))
+        if used.count >= most:
+            raise QuotaUsedUp("bytes of storage", most, STORAGE_USE_REREAD_S)
 
     async def admit_workflow(self, tenant: TenantId, name: str, agents: frozenset[str]) -> None:
         """Before one is registered. Raises `QuotaReached`."""

@@ -8,7 +8,7 @@ frees its disk at once; everything else, and everything under SQLite, is deleted
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from time import perf_counter
@@ -18,6 +18,7 @@ import structlog
 from sqlalchemy import ColumnElement, Table, and_, delete, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agentflow.ids import ExecutionId, TenantId
 from agentflow.limits import PURGE_BATCH, PURGE_REST, PURGE_REST_S_MAX, RETENTION_ORPHAN_S
 from agentflow.ports import ArtifactStore, Shelf
 from control_plane.storage.database import Database
@@ -38,6 +39,9 @@ from control_plane.storage.tables import (
 from control_plane.storage.tables.types import Retention
 
 _log = structlog.get_logger(__name__)
+
+# What must be done before executions go: nothing, or a snapshot of each.
+BeforeHistory = Callable[[TenantId, Sequence[ExecutionId]], Awaitable[None]]
 
 _BATCH = 200  # executions in one file of an export; rows in one transaction
 _AT_ONCE = 2_000  # ids read before others have a turn in this loop: under a millisecond
@@ -72,8 +76,20 @@ class Plan(msgspec.Struct, frozen=True):
     orphans: tuple[str, ...] = ()  # artifacts that belong to nothing any more, as tenant/owner
 
 
+async def _nothing(_: TenantId, __: Sequence[ExecutionId]) -> None:
+    pass
+
+
 class RetentionJob:
-    def __init__(self, database: Database, artifacts: ArtifactStore, rules: Rules, exports: Exports) -> None:
+    def __init__(
+        self,
+        database: Database,
+        artifacts: ArtifactStore,
+        rules: Rules,
+        exports: Exports,
+        before_history: BeforeHistory = _nothing,
+    ) -> None:
+        self._before_history = before_history
         self._database = database
         self._artifacts = artifacts
         self._rules = rules
@@ -89,6 +105,8 @@ class RetentionJob:
         plan = await self.plan(now_ms)
         for removal in plan.removals:
             await self._export(removal, plan.at_ms)
+            for some in _batches(removal.ids) if removal.kind == Retention.HISTORY else ():
+                await self._before_history(TenantId(removal.tenant), [ExecutionId(one) for one in some])
         emptied = await drop_days(self._database, self._rules, plan.at_ms)
         for removal in plan.removals:
             if removal.kind == Retention.HISTORY:
@@ -116,7 +134,7 @@ class RetentionJob:
         cutoff = self._rules.cutoff_ms(tenant, Retention.HISTORY, now_ms)
         async with self._database.system_read() as connection:
             if cutoff is not None:
-                ids = tuple([execution async for execution in _ended(connection, tenant, cutoff)])
+                ids = await _ids(connection, executions, _over(tenant, cutoff))
                 if ids:
                     removals.append(Removal(tenant, Retention.HISTORY, cutoff, len(ids), ids))
             for kind in _BY_AGE:
@@ -126,7 +144,8 @@ class RetentionJob:
                         select(func.count()).select_from(_BY_AGE[kind][0]).where(_aged(kind, tenant, cutoff))
                     )
                     if rows:
-                        ids = await _snapshots(connection, tenant, cutoff) if kind is Retention.SNAPSHOT else ()
+                        taken = kind is Retention.SNAPSHOT  # the one kind besides executions that has artifacts
+                        ids = await _ids(connection, snapshots, _aged(kind, tenant, cutoff)) if taken else ()
                         removals.append(Removal(tenant, kind, cutoff, len(ids) or rows, ids))
         return removals
 
@@ -275,23 +294,16 @@ def _aged(kind: Retention, tenant: str, cutoff_ms: int) -> ColumnElement[bool]:
     return and_(aged, replaced)
 
 
-async def _ended(connection: AsyncConnection, tenant: str, cutoff_ms: int) -> AsyncIterator[str]:
+async def _ids(connection: AsyncConnection, table: Table, wanted: ColumnElement[bool]) -> tuple[str, ...]:
     """The ids of what is over, in order. There may be very many, so they come as texts and not as rows."""
-    after = ""
+    found: list[str] = []
     while True:
-        some = select(executions.c.id).where(_over(tenant, cutoff_ms), executions.c.id > after)
-        page = some.order_by(executions.c.id).limit(_AT_ONCE).subquery()
-        found = await connection.scalar(select(func.aggregate_strings(page.c.id, ",")))
-        if not found:
-            return
-        for after in sorted(found.split(",")):
-            yield after
-
-
-async def _snapshots(connection: AsyncConnection, tenant: str, cutoff_ms: int) -> tuple[str, ...]:
-    """Taken because somebody asked for them, so there are few beside the executions."""
-    over = select(snapshots.c.id).where(_aged(Retention.SNAPSHOT, tenant, cutoff_ms)).order_by(snapshots.c.id)
-    return tuple(await connection.scalars(over))
+        some = select(table.c.id).where(wanted, table.c.id > (found[-1] if found else ""))
+        page = some.order_by(table.c.id).limit(_AT_ONCE).subquery()
+        text_of_them = await connection.scalar(select(func.aggregate_strings(page.c.id, ",")))
+        if not text_of_them:
+            return tuple(found)
+        found += sorted(text_of_them.split(","))
 
 
 def _outside(ids: Sequence[str], emptied: Sequence[Part]) -> list[str]:

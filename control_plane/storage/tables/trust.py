@@ -131,7 +131,7 @@ secrets = Table(
     info=kept(Retention.REGISTERED),
 )
 
-# Where the immutable record of an execution lies in the artifact store.
+# Where the immutable record of an execution lies in the artifact store, and what can be asked once its history is gone.
 snapshots = Table(
     "snapshots",
     metadata,
@@ -139,12 +139,17 @@ snapshots = Table(
     Column("id", TimedId, nullable=False),
     Column("execution_id", TimedId, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("workflow_id", Text, nullable=False),
+    Column("workflow_name", Text, nullable=False),
+    Column("workflow_version", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("ended_at_ms", BigInteger),  # of the execution, at that version
     Column("digest", Text, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("execution_id", "id", name="snapshots_pkey"),
     UniqueConstraint("execution_id", "version", name="snapshots_version_key"),
-    Index("snapshots_by_time", "tenant_id", "created_at_ms"),
+    Index("snapshots_by_time", "tenant_id", "created_at_ms", "id"),
     Index("snapshots_by_id", "tenant_id", "id"),
     postgresql_partition_by="RANGE (execution_id)",
     info=kept(Retention.SNAPSHOT, day_key="execution_id"),
