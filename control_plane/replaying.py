@@ -4,14 +4,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.errors import NotFound
 from agentflow.ids import ExecutionId, TenantId
+from agentflow.ports import Shelf
 from control_plane.jobs.runner import Handler
 from control_plane.registry.executions import ExecutionFilter, ExecutionPages
 from control_plane.registry.schemas import InputSchema, compile_schema, input_problems
 from control_plane.registry.workflows import WorkflowNotFound, WorkflowRegistry
 from control_plane.replay.many import ManyReplays, ReplayRequest
-from control_plane.replay.replayer import Candidate, Replayed, Replayer
+from control_plane.replay.replayer import Candidate, Record, Recording, Replayed, Replayer
+from control_plane.snapshots.book import Snapshots
+from control_plane.snapshots.reading import RecordOfSnapshot
+from control_plane.snapshots.snapshot import SNAPSHOT_ID, SnapshotNotFound
 
 JOB = "replay"
 _OVER = ("completed", "failed", "cancelled")
@@ -28,7 +33,17 @@ class NothingRecorded(NotFound):
 
 
 class Replays:
-    def __init__(self, replayer: Replayer, registry: WorkflowRegistry, executions: ExecutionPages) -> None:
+    def __init__(
+        self,
+        record: Record,
+        snapshots: Snapshots,
+        registry: WorkflowRegistry,
+        executions: ExecutionPages,
+        claims: ClaimCheck,
+    ) -> None:
+        replayer = Replayer(self._recording, registry.program, claims)
+        self._record = record
+        self._snapshots = snapshots
         self._replayer = replayer
         self._registry = registry
         self._executions = executions
@@ -43,6 +58,17 @@ class Replays:
         if found is None or found.workflow.name != wanted.workflow:
             raise NothingRecorded(execution, wanted.workflow)
         return found
+
+    async def _recording(self, tenant: TenantId, name: str) -> Recording | None:
+        if not name.startswith(SNAPSHOT_ID):
+            execution = ExecutionId(name)
+            return Recording(execution, self._record, Shelf(tenant, execution))
+        try:
+            snapshot = await self._snapshots.find(tenant, name)
+        except SnapshotNotFound:
+            return None
+        record = RecordOfSnapshot(name, self._snapshots.content(snapshot))
+        return Recording(snapshot.execution, record, snapshot.shelf)
 
     async def newest(self, tenant: TenantId, workflow: str, count: int) -> Sequence[ExecutionId]:
         """Of those that are over: the last ones, of whatever version."""

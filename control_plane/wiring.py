@@ -38,7 +38,6 @@ from control_plane.registry.agents import LiveAgents
 from control_plane.registry.tool_questions import answer_definitions, tests_on
 from control_plane.registry.tools import ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
-from control_plane.replay.replayer import Replayer
 from control_plane.replaying import Replays
 from control_plane.schedules.book import ScheduleBook
 from control_plane.schedules.clockwork import Clockwork
@@ -114,7 +113,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         orchestrator = _orchestrator(settings, store, bus, registry, clock, ids, ownership, claims, bounds, pools)
         schedules = SqlSchedules(db)
         executions = SqlExecutions(db, seal=FieldSeal(ring))
-        replays = Replays(Replayer(store, registry.program, claims), registry, executions)
+        records = snapshots(settings, db, artifacts, clock)
+        replays = Replays(store, records, registry, executions, claims)
         register = partial(register_within_quota, identity.tenants, registry)
         deployments = Deployments(SqlDeployments(db), replays, register=register, now_ms=clock.now_ms)
         plane = ControlPlane(
@@ -142,7 +142,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             replays=replays,
             deployments=deployments,
             traces=Traces(executions, store, audit),
-            snapshots=snapshots(settings, db, artifacts, clock),
+            snapshots=records,
             setup=_setup(settings, db),
         )
         upkeep = retention_kept(db, _purge(settings, db, artifacts, clock), clock)

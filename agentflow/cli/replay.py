@@ -32,7 +32,9 @@ class Diverged(Rejected):
 
 
 def replay(
-    execution: Annotated[str | None, typer.Argument(help="An execution's id.", show_default=False)] = None,
+    execution: Annotated[
+        str | None, typer.Argument(help="The id of an execution or a snapshot.", show_default=False)
+    ] = None,
     against: Annotated[
         str | None, typer.Option("--against", help="Decide by this version instead of its own.", show_default=False)
     ] = None,
@@ -53,6 +55,7 @@ def replay(
     Examples:
       af replay exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
       af replay exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --against 1.1.0
+      af replay snap_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
       af replay --workflow support --last 20 --file workflow.yaml
     """
     if (execution is None) == (workflow is None):

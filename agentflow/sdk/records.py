@@ -34,10 +34,13 @@ class RecordOperations:
     ) -> Replay:
         """Decide a recorded execution again, by its own version, by another one, or by a definition of yours.
 
+        A snapshot's id will do as well, also when the history is gone.
+
         `workflow` is its name, where you know it: it is asked for otherwise.
         """
         if workflow is None:
-            known = await self._ask("GET", f"/executions/{segment(execution)}", _Known)
+            kept = "snapshots" if execution.startswith("snap_") else "executions"
+            known = await self._ask("GET", f"/{kept}/{segment(execution)}", _Known)
             workflow = known.workflow.name
         body = _replay_body(against, definition, executions=[execution])
         answer = await self._ask("POST", _replay_path(workflow), dict[str, Any], body, key=new_key())

@@ -10,7 +10,6 @@ from agentflow import limits
 from agentflow.contracts.claims import builtins
 from agentflow.execution.events import Event
 from agentflow.ids import ExecutionId, TenantId
-from agentflow.ports import Shelf
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
 from control_plane.api.guard import guarded_router, needs
@@ -21,6 +20,7 @@ from control_plane.replay.many import ReplayRequest, summary
 from control_plane.replay.replayer import Replayed
 from control_plane.replaying import JOB
 from control_plane.service import ControlPlane
+from control_plane.snapshots.snapshot import SNAPSHOT_ID
 
 router = guarded_router(prefix="/api/v1/workflows", tags=["workflows"])
 
@@ -31,7 +31,9 @@ class ReplayBody(BaseModel):
     )  # fmt: skip
 
     executions: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
-        default=[], max_length=limits.REPLAYS_PER_JOB_MAX, description="These; without any, the `last` ones."
+        default=[],
+        max_length=limits.REPLAYS_PER_JOB_MAX,
+        description="These, or snapshots (`snap_…`); without any, the `last` ones.",
     )
     last: int = Field(
         default=limits.REPLAYS_BEFORE_DEPLOYMENT,
@@ -67,18 +69,24 @@ async def replay(
     workflow = await behind.registry.find(tenant, reference)
     wanted = ReplayRequest(
         workflow=workflow.name,
-        executions=tuple(ExecutionId(one) for one in body.executions),
+        executions=tuple(body.executions),
         last=body.last,
         against=body.against,
         definition=body.definition,
     )
     if wanted.against is not None or wanted.definition is not None:
         await behind.replays.candidate(tenant, wanted)  # what is wrong with it is told now, and not by a job
-    if len(wanted.executions) == 1:
-        state = await behind.orchestrator.state(tenant, wanted.executions[0])
-        if state.version <= limits.LOOKED_BACK_EVENTS_MAX:
-            return answer(await _replay_view(behind, tenant, await behind.replays.one(tenant, wanted)))
+    alone = len(wanted.executions) == 1
+    if alone and await _length(behind, tenant, wanted.executions[0]) <= limits.LOOKED_BACK_EVENTS_MAX:
+        return answer(await _replay_view(behind, tenant, await behind.replays.one(tenant, wanted)))
     return job_answer(await behind.submit(tenant, JOB, msgspec.to_builtins(wanted), key), 202)
+
+
+async def _length(behind: ControlPlane, tenant: TenantId, name: str) -> int:
+    """How many events there are under an id."""
+    if name.startswith(SNAPSHOT_ID):
+        return (await behind.snapshots.find(tenant, name)).version
+    return (await behind.orchestrator.state(tenant, ExecutionId(name))).version
 
 
 async def _replay_view(behind: ControlPlane, tenant: TenantId, found: Replayed) -> dict[str, Any]:
@@ -87,7 +95,7 @@ async def _replay_view(behind: ControlPlane, tenant: TenantId, found: Replayed) 
     if off is None:
         return view
     sides = {"expected_data": _data(off.expected), "got_data": _data(off.got)}
-    view["divergence"] |= await behind.claims.whole(Shelf(tenant, found.execution), sides)
+    view["divergence"] |= await behind.claims.whole(found.shelf, sides)
     return view
 
 

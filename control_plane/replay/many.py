@@ -11,21 +11,21 @@ import msgspec
 
 from agentflow.execution.events import Event, type_of
 from agentflow.execution.replay import Divergence
-from agentflow.ids import ExecutionId, TenantId
+from agentflow.ids import TenantId
 from control_plane.replay.replayer import Candidate, Replayed, Replayer
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`executions`, or the `last` ones of the workflow that are over; decided by a version or by a `definition`."""
+    """`executions`, or snapshots of some, or the `last` ones that are over; decided by a version or a `definition`."""
 
     workflow: str
-    executions: tuple[ExecutionId, ...] = ()
+    executions: tuple[str, ...] = ()
     last: int = 0
     against: str | None = None
     definition: str | None = None
 
 
-Newest = Callable[[TenantId, str, int], Awaitable[Sequence[ExecutionId]]]
+Newest = Callable[[TenantId, str, int], Awaitable[Sequence[str]]]
 CandidateOf = Callable[[TenantId, ReplayRequest], Awaitable[Candidate | None]]
 
 

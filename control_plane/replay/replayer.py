@@ -41,6 +41,7 @@ class Replayed(msgspec.Struct, frozen=True):
     """What came of it. `digest` is over every decision that came out as it is recorded."""
 
     execution: ExecutionId
+    shelf: Shelf  # where its large values lie
     workflow: WorkflowRef
     version: int  # how many events there are, as far as it was read
     agreed: int
@@ -53,24 +54,34 @@ class Replayed(msgspec.Struct, frozen=True):
         return self.divergence is None
 
 
+class Recording(msgspec.Struct, frozen=True):
+    """Where an execution is on record: in its history, or in a snapshot that was taken of it."""
+
+    execution: ExecutionId
+    record: Record
+    shelf: Shelf
+
+
 ProgramOf = Callable[[TenantId, WorkflowRef], Awaitable[Program]]
+RecordingOf = Callable[[TenantId, str], Awaitable[Recording | None]]
 
 
 class Replayer:
-    def __init__(self, record: Record, program_of: ProgramOf, claims: ClaimCheck) -> None:
-        self._record = record
+    def __init__(self, recording_of: RecordingOf, program_of: ProgramOf, claims: ClaimCheck) -> None:
+        self._recording_of = recording_of
         self._program_of = program_of
         self._claims = claims
 
-    async def replay(
-        self, tenant: TenantId, execution: ExecutionId, *, against: Candidate | None = None
-    ) -> Replayed | None:
-        """None where nothing is recorded under that id."""
-        record = _Reading(self._record, tenant, execution, None if against is None else against.ref)
+    async def replay(self, tenant: TenantId, name: str, *, against: Candidate | None = None) -> Replayed | None:
+        """`name` is an execution's or a snapshot's. None where nothing is recorded under it."""
+        recording = await self._recording_of(tenant, name)
+        if recording is None:
+            return None
+        execution, shelf = recording.execution, recording.shelf
+        record = _Reading(recording.record, tenant, execution, None if against is None else against.ref)
         await record.ahead()
         if not record.upcoming:
             return None
-        shelf = Shelf(tenant, execution)
         state, digest, decisions = ExecutionState(), "", 0
         divergence = await self._refused(against, record, shelf)
         while record.upcoming and divergence is None:
@@ -87,6 +98,7 @@ class Replayer:
                 await asyncio.sleep(0)
         return Replayed(
             execution=execution,
+            shelf=shelf,
             workflow=record.workflow,
             version=record.version,
             agreed=state.version if divergence is None else divergence.version - 1,

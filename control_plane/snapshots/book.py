@@ -6,7 +6,6 @@ from agentflow.contracts.artifact import ArtifactRef
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.limits import ARTIFACT_BYTES_MAX
 from agentflow.ports import ArtifactLost, ArtifactStore, InvalidArtifactName
-from control_plane.audit.notes import concerning
 from control_plane.snapshots.snapshot import (
     Snapshot,
     SnapshotFilter,
@@ -35,9 +34,7 @@ class Snapshots:
 
     async def take(self, tenant: TenantId, execution: ExecutionId, version: int) -> tuple[Snapshot, bool]:
         """The snapshot of an execution at a version, and whether it is new."""
-        taken, new = await self._taking.take(tenant, execution, version)
-        concerning("snapshot", taken.id, execution=execution, version=version, digest=taken.digest)
-        return taken, new
+        return await self._taking.take(tenant, execution, version)
 
     async def find(self, tenant: TenantId, snapshot: str) -> Snapshot:
         found = await self._store.get(tenant, snapshot)

@@ -11,6 +11,8 @@ from agentflow.ids import ExecutionId, TenantId
 from agentflow.ports import Shelf
 from control_plane.registry.executions import ListedWorkflow
 
+SNAPSHOT_ID = "snap_"  # what every one's begins with
+
 
 class SnapshotNotFound(NotFound):
     code = "AF2320"

@@ -22,9 +22,10 @@ from agentflow.ids import ExecutionId, StepPath, TenantId
 from agentflow.limits import SNAPSHOT_CHUNK_BYTES, SNAPSHOT_EVENTS_AT_ONCE
 from agentflow.ports import ArtifactDamaged, ArtifactLost, ArtifactStore, Shelf
 from agentflow.workflow.references import agents_named
+from control_plane.audit.notes import concerning
 from control_plane.registry.executions import ListedWorkflow
 from control_plane.registry.workflows import RegisteredWorkflow
-from control_plane.snapshots.snapshot import HistoryGone, Snapshot, SnapshotStore, shelf_of
+from control_plane.snapshots.snapshot import SNAPSHOT_ID, HistoryGone, Snapshot, SnapshotStore, shelf_of
 
 _log = structlog.get_logger(__name__)
 
@@ -70,8 +71,8 @@ class Taking:
         """The snapshot of an execution at a version, and whether it is new. Raises `HistoryGone`."""
         there = await self._store.of_version(tenant, execution, version)
         if there is not None:
-            return there, False
-        name = f"snap_{self._new_id()}"
+            return _on_record(there), False
+        name = f"{SNAPSHOT_ID}{self._new_id()}"
         shelf = shelf_of(tenant, name)
         making = _Making(self._events, self._costs, self._definition, tenant, execution, version)
         chunks = _in_chunks(making.lines(lambda claimed: self._kept(Shelf(tenant, execution), shelf, claimed)))
@@ -88,10 +89,10 @@ class Taking:
             bytes=ref.bytes,
             created_at_ms=self._now_ms(),
         )
-        stored = await self._store.add(made)
+        stored = await self._store.add(_on_record(made))
         if stored.id != name:
             await self._artifacts.drop(shelf)
-        return stored, stored.id == name
+        return _on_record(stored), stored.id == name
 
     async def _kept(self, origin: Shelf, target: Shelf, value: ArtifactRef) -> bool:
         """Whether a large value now lies beside the snapshot too. One that nobody has any more is named as lost."""
@@ -194,6 +195,12 @@ class _Making:
             agents=sorted(agents_named(workflow.definition)),
             source=workflow.source,
         )
+
+
+def _on_record(snapshot: Snapshot) -> Snapshot:
+    """What a request that takes it is on record for, where it is one."""
+    concerning("snapshot", snapshot.id, execution=snapshot.execution, version=snapshot.version, digest=snapshot.digest)
+    return snapshot
 
 
 async def _in_chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import json
 
 import httpx
 import pytest
@@ -98,7 +99,14 @@ def known(http):
     pushed = http.post("/api/v1/workflows", content=WORKFLOW, headers={"Content-Type": "application/yaml"})
     assert pushed.status_code in (200, 201)
     execution = http.post("/api/v1/workflows/contract/execute", json={}).json()["execution_id"]
-    return {"reference": "contract", "name": "contract", "plan": "current", "execution": execution}
+    snapshot = http.post(f"/api/v1/executions/{execution}/snapshots").json()["id"]
+    return {
+        "reference": "contract",
+        "name": "contract",
+        "plan": "current",
+        "execution": execution,
+        "snapshot": snapshot,
+    }
 
 
 def operations(document):
@@ -275,6 +283,20 @@ def _trace(call, execution):
     call("GET", "/api/v1/executions/{execution}/state", params={"version": 1})
 
 
+def _snapshots(call):
+    """Of an execution with a large input, so that there is a value beside it."""
+    large = call("POST", "/api/v1/workflows/{reference}/execute", {"input": {"text": "x" * 300_000}})
+    held = {"execution": large.json()["execution_id"]}
+    taken = call("POST", "/api/v1/executions/{execution}/snapshots", {}, names=held).json()
+    names = {"snapshot": taken["id"]}
+    call("GET", "/api/v1/snapshots")
+    call("GET", "/api/v1/snapshots/{snapshot}", names=names)
+    content = call("GET", "/api/v1/snapshots/{snapshot}/content", names=names).text
+    (value,) = json.loads(content.splitlines()[-1])["end"]["values"]
+    call("GET", "/api/v1/snapshots/{snapshot}/values/{sha256}", names={**names, "sha256": value["sha256"]})
+    call("DELETE", "/api/v1/snapshots/{snapshot}", names=names)
+
+
 def _replay(call, execution):
     """One execution at once, and many as a job; a version tried on them before it is registered."""
     call("POST", "/api/v1/deployments", {"definition": WORKFLOW, "last": 1})
@@ -325,6 +347,7 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
         call(method, f"{schedules}/{{name}}{part}")
     _look_back(http, call)
     _replay(call, known["execution"])
+    _snapshots(call)
     call("GET", "/api/v1/costs")
     for part in ("", "/checkpoint"):
         call("GET", f"/api/v1/audit{part}")

@@ -233,6 +233,7 @@ async def test_what_lies_on_a_snapshots_shelf_outlives_its_execution_and_goes_wi
         ref = await artifacts.put(Shelf(ACME, snapshot), b"the record")
         held[snapshot] = ref
         row = {"tenant_id": ACME, "id": snapshot, "execution_id": execution, "version": days_ago, "bytes": ref.bytes}
+        row |= dict.fromkeys(("workflow_id", "workflow_name", "workflow_version", "status"), "x")
         at_ms = NOW_MS - days_ago * DAY_MS
         async with db.system_write() as connection:
             await connection.execute(insert(snapshots), [{**row, "digest": ref.sha256, "created_at_ms": at_ms}])

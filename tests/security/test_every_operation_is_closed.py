@@ -108,8 +108,10 @@ class World:
         role = self.made(self.ours, "/api/v1/roles", {"name": "mine", "permissions": ["tools.read"]})
         key = self.made(self.ours, "/api/v1/api-keys", {"name": "mine", "user": account["id"]})
         job = self.made(self.ours, "/api/v1/workflows/mine/replay", {"last": 1})
+        snapshot = self.made(self.ours, f"/api/v1/executions/{started['execution_id']}/snapshots", {})
         return {
             "execution": started["execution_id"],
+            "snapshot": snapshot["id"],
             "job": job["job_id"],
             "trace": started["trace_id"],
             "reference": "mine",
