@@ -11,6 +11,7 @@ The same execution at the same version gives the same bytes, so their SHA-256 is
 a claim in here, as in the events, and lies beside it by its own hash. Pure.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
@@ -115,24 +116,24 @@ def read_line(raw: bytes) -> Line:
 def faults(lines: Iterable[bytes]) -> list[str]:
     """What is wrong with a snapshot, looking at nothing but itself: whether it is complete and in order."""
     found: list[str] = []
-    head, end, events, at = None, None, 0, 0
+    head, end, at = None, None, 0
+    seen: Counter[Kind] = Counter()
     for number, raw in enumerate(lines, 1):
         try:
             one = read_line(raw)
         except msgspec.DecodeError as error:
             return [*found, f"line {number} cannot be read: {error}"]
-        if _ORDER.index(one.kind) < at or (number == 1) != (one.kind == "snapshot"):
+        if end is not None or _ORDER.index(one.kind) < at or (number == 1) != (one.kind == "snapshot"):
             found.append(f"line {number} is not in its place")
         at = _ORDER.index(one.kind)
         head, end = one.snapshot or head, one.end or end
-        if one.kind == "event":
-            events += 1
-            if one.version != events:
-                found.append(f"line {number} is event {one.version} where {events} is due")
-    if head is None or end is None:
-        return [*found, "its beginning or its end is missing"]
+        seen[one.kind] += 1
+        if one.kind == "event" and one.version != seen["event"]:
+            found.append(f"line {number} is event {one.version} where {seen['event']} is due")
+    if head is None or end is None or seen["state"] != 1 or not seen["workflow"]:
+        return [*found, "its beginning, its end or something between is missing"]
     if head.format != FORMAT:
         found.append(f"its format is {head.format!r}, not {FORMAT!r}")
-    if not events == head.version == end.events:
-        found.append(f"it is of version {head.version} and has {events} events")
+    if not seen["event"] == head.version == end.events:
+        found.append(f"it is of version {head.version} and has {seen['event']} events")
     return found

@@ -1,5 +1,6 @@
 """Snapshots on the real platform: taken, read back, replayed, found out when touched, kept when the history goes."""
 
+import asyncio
 import hashlib
 import json
 import subprocess
@@ -10,8 +11,9 @@ import httpx
 import msgspec
 import pytest
 
+from agentflow.cli.bundles import _indexed, checked
 from agentflow.contracts.snapshot import SnapshotAltered, faults, read_line
-from agentflow.devstack.platform import embedded_platform
+from agentflow.devstack.platform import EmbeddedPlatform, embedded_platform
 from agentflow.errors import AgentFlowError, Conflict, NotFound
 from agentflow.sdk.blocking import BlockingClient
 from agentflow.sdk.client import Client
@@ -221,8 +223,7 @@ async def test_af_takes_lists_shows_exports_verifies_and_deletes(api, af, tmp_pa
 
 
 def made_anew(folder: Path) -> None:
-    from agentflow.cli.bundles import _indexed
-
+    """The index, as somebody would make it who changes a record and knows how it is written."""
     index = json.loads((folder / "run.json").read_text())
     (folder / "run.json").unlink()
     _indexed(folder, {name: value for name, value in index.items() if name not in ("files", "digest")})
@@ -239,8 +240,6 @@ async def test_programs_without_an_event_loop_have_the_same(api, platform):
             listed = [one.id for one in client.snapshots(execution=execution)]
             client.delete_snapshot(taken.id)
             return content, listed, taken.digest
-
-    import asyncio
 
     content, listed, digest = await asyncio.to_thread(blocking)
     assert hashlib.sha256(content).hexdigest() == digest
@@ -300,6 +299,7 @@ async def test_it_outlives_the_history_with_its_large_values_and_goes_with_its_o
         assert not any(CANARY.encode() in written for written in files)
         with pytest.raises(NotFound):
             await api.snapshots.take(execution)
+        verify_what_is_exported(home, tmp_path / "kept", taken.id, platform)
 
         gone = json.loads(upkeep(home, "retention", "run", "--json", **ring, AF_RETENTION="snapshot=0d"))
 
@@ -307,6 +307,20 @@ async def test_it_outlives_the_history_with_its_large_values_and_goes_with_its_o
         with pytest.raises(NotFound):
             await api.snapshots.show(taken.id)
         assert not list((home / "artifacts").rglob("*.zst"))
+
+
+def verify_what_is_exported(home: Path, folder: Path, snapshot: str, platform: EmbeddedPlatform) -> None:
+    """With its large values; one that is touched is named, without a control plane."""
+    there = {"AF_API_URL": platform.api_url, "AF_API_KEY": platform.api_key}
+    upkeep(home, "snapshot", "export", snapshot, "--to", str(folder), **there)
+    assert upkeep(home, "snapshot", "verify", str(folder)).startswith("whole: ")
+    value = next(folder.glob("value-*.json"))
+    value.write_bytes(value.read_bytes().replace(CANARY.encode(), b"canard-7f3a", 1))
+    _, problems = checked(folder)
+    assert [(problem.path, problem.message) for problem in problems] == [(value.name, "It was changed.")]
+    made_anew(folder)
+    _, problems = checked(folder)
+    assert [problem.path for problem in problems] == [value.name]
 
 
 async def test_bytes_that_were_changed_are_never_given_out_as_the_record(tmp_path, agents_file):
