@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, LargeBinary, Select, Table, Text, cast, fu
 
 from agentflow.ports import ArtifactStore
 from control_plane.storage.database import Database
-from control_plane.storage.tables import executions, metadata
+from control_plane.storage.tables import executions, metadata, snapshots
 
 _FIXED_BYTES = 8  # of a number
 
@@ -40,8 +40,10 @@ async def storage_report(database: Database, artifacts: ArtifactStore) -> Report
                 total = found[tenant, workflow or "", str(table.info["retention"])]
                 total[0] += int(size or 0)
                 total[1] += rows
-        named = await connection.execute(select(executions.c.id, executions.c.workflow_name))
-        workflows = {row.id: row.workflow_name for row in named}
+        workflows: dict[str, str] = {}
+        for table in (executions, snapshots):  # what may own artifacts
+            named = await connection.execute(select(table.c.id, table.c.workflow_name))
+            workflows |= {row.id: row.workflow_name for row in named}
         on_disk = await connection.scalar(text(_DISK[database.engine]))
     kept = 0
     for use in await artifacts.shelves():
@@ -70,7 +72,7 @@ def sizes(table: Table) -> Select[Any]:
             size = size + func.coalesce(func.length(cast(column, Text)), 0)
         else:
             size = size + _FIXED_BYTES
-    if table is executions:
+    if table is executions or table is snapshots:
         return select(table.c.tenant_id, table.c.workflow_name, func.sum(size), func.count()).group_by(
             table.c.tenant_id, table.c.workflow_name
         )

@@ -14,6 +14,7 @@ from agentflow.artifacts.opening import open_artifacts
 from agentflow.artifacts.store import KeptArtifacts
 from agentflow.clock import SystemClock
 from agentflow.contracts import snapshot as content
+from agentflow.contracts.artifact import ArtifactRef
 from agentflow.contracts.snapshot import faults, read_line
 from agentflow.contracts.usage import Usage
 from agentflow.encryption.keyring import parse_keys
@@ -37,11 +38,15 @@ from control_plane.snapshots.taking import Taking
 from control_plane.storage.database import Database, database
 from control_plane.storage.ended import SqlEndings
 from control_plane.storage.event_store import SqlEventStore
+from control_plane.storage.exports import Exports
 from control_plane.storage.leases import SqlShardLeases
 from control_plane.storage.migrate import upgrade
+from control_plane.storage.retention import RetentionJob
+from control_plane.storage.retention_rules import parse_rules
 from control_plane.storage.sealing import FieldSeal
 from control_plane.storage.snapshots import SqlSnapshots
 from control_plane.storage.tables import event_store
+from control_plane.storage.usage import storage_report
 from control_plane.storage.workflows import SqlWorkflows
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
@@ -246,6 +251,41 @@ async def test_where_the_artifact_store_is_away_nothing_is_passed_over(world: Wo
 
     await ended.step()
     assert await world.store.of_version(ACME, new.execution, 4) is not None
+
+
+async def test_the_purge_takes_what_is_missing_before_a_history_goes_and_else_removes_nothing(world: World) -> None:
+    new, foreign = await world.ran(large=True), await world.ran(OTHER)
+    at_ms = world.clock.now_ms() + 10
+    rules = parse_rules("history=0d")
+
+    class Away(KeptArtifacts):
+        async def put(self, *_: object) -> ArtifactRef:
+            raise ArtifactsUnavailable("it is away")
+
+    away = SnapshotsOfEnded(
+        world.taking(artifacts=Away(None)), SqlEndings(world.db), tenants=frozenset({ACME}), clock=world.clock
+    )
+    with pytest.raises(ArtifactsUnavailable):
+        await RetentionJob(world.db, world.artifacts, rules, Exports(None), away.before_purge).run(at_ms)
+    assert await world.events.load(new.execution) is not None
+
+    plan = await RetentionJob(world.db, world.artifacts, rules, Exports(None), world.ended(ACME).before_purge).run(
+        at_ms
+    )
+
+    assert {one for removal in plan.removals for one in removal.ids} == {new.execution, foreign.execution}
+    assert [await world.events.load(one.execution) for one in (new, foreign)] == [None, None]
+    taken = await world.store.of_version(ACME, new.execution, 4)
+    assert [bytes(line.event) for line in await world.lines(taken) if line.kind == "event"] == [
+        encode(event) for event in new.events
+    ]
+    assert await world.store.count(OTHER, SnapshotFilter()) == 0
+    assert [use.shelf.owner for use in await world.artifacts.shelves()] == [taken.id]
+    report = await storage_report(world.db, world.artifacts)
+    assert {(use.workflow, use.kind) for use in report.uses if use.tenant == ACME} >= {
+        ("kept", "snapshot"),
+        ("kept", "artifact"),
+    }
 
 
 async def test_what_cannot_be_recorded_keeps_nobody_else_waiting(world: World) -> None:
