@@ -8,7 +8,7 @@ import msgspec
 
 from agentflow.contracts.snapshot import SnapshotAltered
 from agentflow.limits import LIST_PAGE_MAX
-from agentflow.sdk.records import Ask
+from agentflow.sdk.requests import Ask, asked, new_key, pages, segment
 
 
 class SnapshotWorkflow(msgspec.Struct, frozen=True):

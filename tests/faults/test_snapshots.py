@@ -28,7 +28,7 @@ async def test_a_plane_killed_while_it_takes_a_snapshot_leaves_none_and_the_next
 
         board.arm("Database.write/commit")
         path = f"/executions/{execution}/snapshots"
-        asking = asyncio.create_task(first.client._asked("POST", path, Snapshot, {}))  # without a key: sent once
+        asking = asyncio.create_task(first.client._ask("POST", path, Snapshot, {}))  # without a key: sent once
         await eventually(board.has_struck, within_s=20)
         left = list((here.folder / "artifacts").glob("*/snap_*/*.zst"))
         first.kill()

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from sqlalchemy import Connection, text
 from agentflow.errors import AgentFlowError
 from control_plane.storage.database import Database, database
 from control_plane.storage.migrate import SchemaTooNew, UnknownRevision, differences, downgrade, revisions, upgrade
+from control_plane.storage.migrations import versions
 from control_plane.storage.tables import metadata
 
-NEWEST = "0014"
+VERSIONS = sorted(path.name[1:5] for path in Path(versions.__path__[0]).glob("v*.py"))
+NEWEST = "0016"
 
 # How each engine itself describes a schema: constraints, partial indexes and identity included.
 DESCRIPTION = {
@@ -121,7 +124,6 @@ async def rows(db: Database) -> list[Any]:
 async def test_going_down_and_up_again_step_by_step_keeps_what_was_stored(database_dsn: str) -> None:
     async with database(database_dsn) as db:
         await upgrade(db)
-        newest = (await revisions(db)).newest
         async with db.owning() as connection:
             await connection.execute(
                 text("INSERT INTO workflows VALUES ('wf_1', 't', 'w', '1', 'd', 'fsm', 'y', '{}', NULL, 1)")
@@ -140,7 +142,7 @@ async def test_going_down_and_up_again_step_by_step_keeps_what_was_stored(databa
         schema, stored = await description(db), await rows(db)
         assert len(stored) == 5
 
-        for revision in [f"{number:04}" for number in range(int(newest) - 1, 0, -1)]:
+        for revision in VERSIONS[-2::-1]:
             await downgrade(db, revision)
             assert (await revisions(db)).current == revision
             assert await rows(db) == stored
