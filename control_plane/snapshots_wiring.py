@@ -10,6 +10,7 @@ from control_plane.snapshots.ended import SnapshotsOfEnded
 from control_plane.snapshots.taking import Taking
 from control_plane.storage.database import Database
 from control_plane.storage.ended import SqlEndings
+from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.retention_rules import parse_rules
 from control_plane.storage.sealing import FieldSeal
 from control_plane.storage.snapshots import SqlSnapshots
@@ -20,7 +21,7 @@ from control_plane.storage.workflows import SqlWorkflows
 def snapshots(settings: Settings, db: Database, artifacts: ArtifactStore, clock: Clock) -> Snapshots:
     rules = parse_rules(settings.retention)
     return Snapshots(
-        store=_store(settings, db),
+        store=SqlSnapshots(db),
         taking=_taking(settings, db, artifacts, clock),
         artifacts=artifacts,
         kept_for_good=lambda tenant: rules.days(tenant, Retention.SNAPSHOT) is None,
@@ -32,15 +33,11 @@ def snapshots_of_ended(settings: Settings, db: Database, artifacts: ArtifactStor
     return SnapshotsOfEnded(taking, SqlEndings(db), tenants=settings.snapshot_tenants(), clock=clock)
 
 
-def _store(settings: Settings, db: Database) -> SqlSnapshots:
-    return SqlSnapshots(db, seal=FieldSeal(settings.key_ring()))
-
-
 def _taking(settings: Settings, db: Database, artifacts: ArtifactStore, clock: Clock) -> Taking:
-    store, ids = _store(settings, db), UlidSource(clock.now_ms)
+    store, ids = SqlSnapshots(db), UlidSource(clock.now_ms)
     return Taking(
         store=store,
-        events=store,
+        events=SqlEventStore(db, seal=FieldSeal(settings.key_ring())),
         costs=store,
         definition=WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock).find,
         artifacts=artifacts,

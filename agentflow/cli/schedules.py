@@ -1,31 +1,19 @@
 """`af schedule`: executions that begin by the clock."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentflow.cli.asking import ask
 from agentflow.cli.inputs import execution_input
 from agentflow.cli.output import JsonFlag, print_json, print_table, print_value, stdout
 
 if TYPE_CHECKING:
-    from agentflow.sdk.client import Client
     from agentflow.sdk.models import Schedule
 
 app = typer.Typer(no_args_is_help=True, help="Executions that begin by the clock: cron expressions and intervals.")
 
 NameArgument = Annotated[str, typer.Argument(help="A schedule's name.", show_default=False)]
-
-
-def _ask(ask: "Callable[[Client], Awaitable[Any]]") -> Any:
-    async def run() -> Any:
-        from agentflow.cli.connection import control_plane
-
-        async with control_plane() as api:
-            return await ask(api)
-
-    return asyncio.run(run())
 
 
 @app.command()
@@ -60,7 +48,7 @@ def create(
         "cron": cron, "every": every, "timezone": timezone, "overlap": overlap, "catch_up": catch_up, "jitter": jitter,
         "starts_at": starts_at, "ends_at": ends_at, "paused": paused or None,
     }  # fmt: skip
-    made: Schedule = _ask(lambda api: api.create_schedule(name, workflow, given, **when))
+    made: Schedule = ask(lambda api: api.create_schedule(name, workflow, given, **when))
     _told(made, json)
 
 
@@ -75,7 +63,7 @@ def list_schedules(
     Examples:
       af schedule list
     """
-    found = _ask(lambda api: api.schedules(limit=limit))
+    found = ask(lambda api: api.schedules(limit=limit))
     if json:
         print_json(found)
         return
@@ -97,7 +85,7 @@ def show(name: NameArgument, json: JsonFlag = False) -> None:
     Examples:
       af schedule show morning-report
     """
-    found: Schedule = _ask(lambda api: api.schedule(name))
+    found: Schedule = ask(lambda api: api.schedule(name))
     if json:
         print_json(found)
         return
@@ -123,7 +111,7 @@ def pause(name: NameArgument, json: JsonFlag = False) -> None:
     Examples:
       af schedule pause morning-report
     """
-    _told(_ask(lambda api: api.pause_schedule(name)), json)
+    _told(ask(lambda api: api.pause_schedule(name)), json)
 
 
 @app.command()
@@ -134,7 +122,7 @@ def resume(name: NameArgument, json: JsonFlag = False) -> None:
     Examples:
       af schedule resume morning-report
     """
-    _told(_ask(lambda api: api.resume_schedule(name)), json)
+    _told(ask(lambda api: api.resume_schedule(name)), json)
 
 
 @app.command()
@@ -145,7 +133,7 @@ def delete(name: NameArgument) -> None:
     Examples:
       af schedule delete morning-report
     """
-    _ask(lambda api: api.delete_schedule(name))
+    ask(lambda api: api.delete_schedule(name))
     stdout().print(f"{name} is gone.")
 
 
@@ -163,7 +151,7 @@ def trigger(
     Examples:
       af schedule trigger morning-report
     """
-    execution: str = _ask(lambda api: api.trigger_schedule(name, key=key))
+    execution: str = ask(lambda api: api.trigger_schedule(name, key=key))
     if json:
         print_json({"execution_id": execution})
     else:

@@ -1,12 +1,11 @@
 """`af snapshot`: immutable records of executions: take one, look at those there are, keep one as a folder, check it."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentflow.cli.asking import ask
 from agentflow.cli.orders import ExecutionArgument
 from agentflow.cli.output import JsonFlag, print_json, print_table, stdout
 
@@ -17,16 +16,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Take, list, read and check the immutable records of executions.")
 
 SnapshotArgument = Annotated[str, typer.Argument(help="A snapshot's id.", show_default=False)]
-
-
-def _ask(ask: "Callable[[Client], Awaitable[Any]]") -> Any:
-    async def run() -> Any:
-        from agentflow.cli.connection import control_plane
-
-        async with control_plane() as api:
-            return await ask(api)
-
-    return asyncio.run(run())
 
 
 @app.command()
@@ -44,7 +33,7 @@ def take(
       af snapshot take exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
       af snapshot take exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --version 12 --json
     """
-    taken: Snapshot = _ask(lambda api: api.snapshots.take(execution, version=version))
+    taken: Snapshot = ask(lambda api: api.snapshots.take(execution, version=version))
     if json:
         print_json(taken)
     else:
@@ -71,7 +60,7 @@ def list_snapshots(
       af snapshot list --execution exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --json
     """
     wanted = {"execution": execution, "workflow": workflow, "taken_after": since}
-    found: SnapshotList = _ask(lambda api: api.snapshots.list(limit=limit, **wanted))
+    found: SnapshotList = ask(lambda api: api.snapshots.list(limit=limit, **wanted))
     if json:
         print_json(found)
         return
@@ -93,7 +82,7 @@ def show(snapshot: SnapshotArgument, json: JsonFlag = False) -> None:
     Examples:
       af snapshot show snap_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
     """
-    found: Snapshot = _ask(lambda api: api.snapshots.show(snapshot))
+    found: Snapshot = ask(lambda api: api.snapshots.show(snapshot))
     if json:
         print_json(found)
         return
@@ -131,7 +120,7 @@ def export(
             return await export_snapshot(api, await api.snapshots.show(record), folder)
         return await export_execution(api, record, folder)
 
-    index = _ask(written)
+    index = ask(written)
     if json:
         print_json(index)
     else:
@@ -168,7 +157,7 @@ def delete(snapshot: SnapshotArgument) -> None:
     Examples:
       af snapshot delete snap_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
     """
-    _ask(lambda api: api.snapshots.delete(snapshot))
+    ask(lambda api: api.snapshots.delete(snapshot))
     stdout().print(f"{snapshot} is gone.")
 
 

@@ -92,6 +92,22 @@ class SqlEventStore:
     async def read(
         self, tenant: TenantId, execution: ExecutionId, *, after_version: int = 0, limit: int | None = None
     ) -> Sequence[StoredEvent]:
+        rows = await self._stored(tenant, execution, after_version, limit)
+        return [
+            StoredEvent(execution, version, self._decoded(tenant, execution, version, data)) for version, data in rows
+        ]
+
+    async def recorded(
+        self, tenant: TenantId, execution: ExecutionId, *, after_version: int, limit: int
+    ) -> Sequence[bytes]:
+        """Events as they were written, byte for byte."""
+        rows = await self._stored(tenant, execution, after_version, limit)
+        opened = (self._seal.opened_event(tenant, execution, version, data) for version, data in rows)
+        return [event.encode() if isinstance(event, str) else event for event in opened]
+
+    async def _stored(
+        self, tenant: TenantId, execution: ExecutionId, after_version: int, limit: int | None
+    ) -> Sequence[Row[int, str]]:
         query = (
             select(event_store.c.version, _DATA)
             .where(
@@ -103,10 +119,7 @@ class SqlEventStore:
             .limit(limit)
         )
         async with self._database.read(tenant) as connection:
-            rows = (await connection.execute(query)).all()
-        return [
-            StoredEvent(execution, version, self._decoded(tenant, execution, version, data)) for version, data in rows
-        ]
+            return (await connection.execute(query)).all()
 
     def _decoded(self, tenant: str, execution: str, version: int, stored: str) -> Event:
         return decode(self._seal.opened_event(tenant, execution, version, stored))

@@ -1,11 +1,11 @@
-"""Snapshots as rows, and what is stored of an execution to take one from.
+"""Snapshots as rows, and what the steps of an execution used, for the one that is taken of it.
 
-Implements `SnapshotStore`, `RecordedEvents`, `SpentOn` and `Endings` of `control_plane.snapshots`.
+Implements `SnapshotStore` and `SpentOn` of `control_plane.snapshots`.
 """
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, RowMapping, Text, and_, cast, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from agentflow.contracts.snapshot import Spent
@@ -16,16 +16,14 @@ from agentflow.limits import LIST_COUNT_MAX
 from control_plane.registry.executions import ListedWorkflow
 from control_plane.snapshots.snapshot import Snapshot, SnapshotFilter, SnapshotPlace
 from control_plane.storage.database import Database
-from control_plane.storage.sealing import PLAIN, FieldSeal
-from control_plane.storage.tables import cost_observations, event_store, snapshots
+from control_plane.storage.tables import cost_observations, snapshots
 
 _spent = cost_observations.c
 
 
 class SqlSnapshots:
-    def __init__(self, database: Database, *, seal: FieldSeal = PLAIN) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._seal = seal
 
     async def add(self, snapshot: Snapshot) -> Snapshot:
         insert = postgresql.insert if self._database.engine == "postgresql" else sqlite.insert
@@ -84,24 +82,6 @@ class SqlSnapshots:
         gone = delete(snapshots).where(snapshots.c.tenant_id == tenant, snapshots.c.id == snapshot)
         async with self._database.write(tenant) as connection:
             return (await connection.execute(gone)).rowcount == 1
-
-    async def recorded(
-        self, tenant: TenantId, execution: ExecutionId, *, after_version: int, limit: int
-    ) -> Sequence[bytes]:
-        query = (
-            select(event_store.c.version, cast(event_store.c.event_data, Text))
-            .where(
-                event_store.c.tenant_id == tenant,
-                event_store.c.execution_id == execution,
-                event_store.c.version > after_version,
-            )
-            .order_by(event_store.c.version)
-            .limit(limit)
-        )
-        async with self._database.read(tenant) as connection:
-            rows = (await connection.execute(query)).all()
-        opened = (self._seal.opened_event(tenant, execution, version, data) for version, data in rows)
-        return [event.encode() if isinstance(event, str) else event for event in opened]
 
     async def of_execution(self, tenant: TenantId, execution: ExecutionId) -> Sequence[Spent]:
         query = select(cost_observations).where(_spent.tenant_id == tenant, _spent.execution_id == execution)

@@ -67,7 +67,7 @@ class World:
         self.db, self.artifacts, self.clock = db, artifacts, SystemClock()
         self.ids = UlidSource(self.clock.now_ms)
         self.events = SqlEventStore(db, seal=seal)
-        self.store = SqlSnapshots(db, seal=seal)
+        self.store = SqlSnapshots(db)
         self.registry = WorkflowRegistry(SqlWorkflows(db), ids=self.ids, clock=self.clock)
         self.claims = ClaimCheck(artifacts)
         self.epochs: dict[int, int] = {}
@@ -76,7 +76,7 @@ class World:
     def taking(self, **changed) -> Taking:
         made = {
             "store": self.store,
-            "events": self.store,
+            "events": self.events,
             "costs": self.store,
             "definition": self.registry.find,
             "artifacts": self.artifacts,
