@@ -325,11 +325,9 @@ class ControlPlane:
         Sent again with its key, `now` is what it was at first.
         """
         await self.identity.tenants.admit_storage(state.tenant)
-        if key is not None:
-            body = {"execution": state.execution, "version": version}
-            now = str(version or state.version)
-            version = int(await self._id_for(state.tenant, "snapshot", key, body, now))
-        return await self.snapshots.take(state.tenant, state.execution, version or state.version)
+        body = {"execution": state.execution, "version": version}
+        wanted = await self.id_for(state.tenant, "snapshot", key, body, str(version or state.version))
+        return await self.snapshots.take(state.tenant, state.execution, int(wanted))
 
     async def submit(self, tenant: TenantId, kind: str, request: dict[str, Any], key: str | None) -> Job:
         """A long operation, once for a key."""

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from agentflow.clock import Clock
-from agentflow.errors import AgentFlowError, Unavailable
+from agentflow.errors import Unavailable
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.limits import SNAPSHOT_ENDED_LOOK_S, SNAPSHOT_ENDED_REST
 from control_plane.snapshots.taking import Taking
@@ -111,6 +111,6 @@ class SnapshotsOfEnded:
             await self._taking.take(ended.tenant, ended.execution, ended.version)
         except Unavailable:
             raise
-        except AgentFlowError as error:
-            _log.error("snapshot.not_taken", execution=ended.execution, code=error.code, reason=error.message)
+        except Exception:  # noqa: BLE001 - one record that is broken, however it is, must not stop the purge
+            _log.exception("snapshot.not_taken", execution=ended.execution)
         await self._clock.sleep((perf_counter() - begun) * SNAPSHOT_ENDED_REST)

@@ -347,6 +347,25 @@ async def test_bytes_that_were_changed_are_never_given_out_as_the_record(tmp_pat
             await read(api.snapshots.content(msgspec.structs.replace(other, digest=taken.digest)))
 
 
+async def test_what_turns_out_to_be_damaged_on_the_way_breaks_off_and_never_looks_complete(tmp_path, agents_file):
+    home = tmp_path / "home"
+    async with (
+        embedded_platform(home, agents_file=agents_file) as platform,
+        Client(platform.api_url, api_key=platform.api_key) as api,
+    ):
+        taken = await api.snapshots.take(await made(api, "abcdefgh" * 30_000))
+        assert taken.bytes > 1024 * 1024, "more than is looked at before the answer begins"
+        (path,) = (home / "artifacts" / "default" / taken.id).glob("*.zst")
+        path.write_bytes(path.read_bytes()[:-1])
+
+        headers = {"Authorization": f"Bearer {platform.api_key}"}
+        async with httpx.AsyncClient(base_url=platform.api_url, trust_env=False, headers=headers) as plain:
+            with pytest.raises(httpx.RemoteProtocolError):
+                await plain.get(f"/api/v1/snapshots/{taken.id}/content")
+        with pytest.raises(AgentFlowError):
+            await read(api.snapshots.content(taken))
+
+
 async def test_where_it_is_wanted_everything_that_ends_gets_one_also_after_a_kill(tmp_path, agents_file):
     home = tmp_path / "home"
     wanted = {"AF_SNAPSHOT_ENDED": "default"}
