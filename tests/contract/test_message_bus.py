@@ -219,7 +219,9 @@ class MessageBusContract:
         assert seen["here"]
         assert seen["there"]
 
-    async def test_what_a_dead_process_held_takes_up_no_room_of_another(self, bus: MessageBus, nats: NatsServer) -> None:
+    async def test_what_a_dead_process_held_takes_up_no_room_of_another(
+        self, bus: MessageBus, nats: NatsServer
+    ) -> None:
         held: list[str] = []
         sent = await publish_numbered(bus, 2)
         async with jetstream(nats.url, name="another process") as other:
