@@ -27,6 +27,7 @@ from tests.invariants.history import Asked, History
 from tests.invariants.leftovers import Host
 
 LEASE_S = 2.0
+NOTICED_S = 2.0  # on a busy machine, until the log says what is so
 
 _PLANE_READY = re.compile(r'^(?=.*"event":\s*"control_plane\.ready").*"http":\s*"(?P<url>[^"]+)', re.MULTILINE)
 _WORKER_READY = re.compile(r'"event":\s*"worker\.ready"')

@@ -9,7 +9,7 @@ import pytest
 
 from agentflow.execution.events import StepScheduled
 from agentflow.testing import eventually
-from tests.faults.deployment import deployed
+from tests.faults.deployment import LEASE_S, NOTICED_S, deployed
 from tests.faults.proxy import proxied
 
 STARTED = b"execution.started.v1"
@@ -115,3 +115,27 @@ async def test_a_plane_that_starts_beside_another_runs_nothing_of_it_twice(nats,
 
         await here.check()
         assert here.ran("patient") == 6, "what ran went on"
+
+
+async def test_planes_share_the_shards_as_they_come_and_go_and_a_dead_ones_are_taken_within_two_leases(
+    nats, postgres_dsn, tmp_path
+):
+    async with deployed(tmp_path, postgres_dsn, nats) as here:
+        await here.worker()
+        planes = []
+        for shares in ([16], [8, 8], [5, 5, 6]):
+            planes.append(await here.plane())
+            await eventually(lambda shares=shares: sorted(plane.shards for plane in planes) == shares, within_s=20)
+        for number, plane in enumerate(planes):
+            assert await here.start(plane, "line", key=f"k{number}")
+        await eventually(lambda: here.ran("patient") == len(planes), within_s=20)
+
+        leaving = planes.pop()
+        await leaving.process.stop()
+        await eventually(lambda: [plane.shards for plane in planes] == [8, 8], within_s=NOTICED_S)
+        planes.pop().kill()
+        await eventually(lambda: planes[0].shards == 16, within_s=2 * LEASE_S + NOTICED_S)
+
+        here.let_go()
+        await here.check()
+        assert here.ran("patient") == 3, "what ran went on"
