@@ -67,3 +67,33 @@ async def test_a_failing_machine_undoes_its_work_before_it_fails(http):
     assert (ended["status"], ended["error"]["code"]) == ("failed", "refused"), ended
     assert ended["error"]["message"] == "After 1 tickets."
     assert paths[-1] == "!undo/1"
+
+
+WIDE = """\
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: wide, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: each
+    final_states: [done]
+    states:
+      each:
+        map: {over: "${input.texts}", concurrency: 200, do: {agent: classifier, input: {text: "${item}"}}}
+        result: "${size(output.results)}"
+        on_success: done
+      done: {succeed: {results: "${steps.each.output}"}}
+"""
+ITEMS = 10_000
+
+
+async def test_ten_thousand_items_are_mapped_each_once(api):
+    await api.push_workflow(WIDE)
+    started = await api.execute("wide", {"texts": ["Hello"] * ITEMS})
+
+    events = [event async for event in api.follow(started.execution_id)]
+
+    assert (events[-1].type, events[-1].data["output"]) == ("execution.completed.v1", {"results": ITEMS})
+    done = [event.data["path"] for event in events if event.type == "step.succeeded.v1"]
+    assert sorted(done) == sorted(f"each/{number}" for number in range(ITEMS))
