@@ -93,7 +93,7 @@ async def test_a_database_that_restarts_while_a_dead_owners_executions_are_taken
         here = await stack.enter_async_context(deployed(tmp_path, dsn, nats))
         await here.worker()
         first = await here.plane()
-        survivor = await here.plane(AF_LEASE_S="10")  # longer than the restart, or what it took would be free again anyway
+        survivor = await here.plane(AF_LEASE_S="10")  # or what it took would be free again after the restart
         await eventually(lambda: (first.shards, survivor.shards) == (8, 8), within_s=20)
         for number in range(6):
             assert await here.start(first, "line", key=f"k{number}")
