@@ -113,14 +113,14 @@ BUGS = [
     ),
     Planted(
         "a key that was used gives another execution",
-        "control_plane.service:ControlPlane._id_for",
+        "control_plane.service:ControlPlane.id_for",
         "return reserved.resource",
         "return wanted.resource",
         100,
     ),
     Planted(
         "a key is not compared with its request",
-        "control_plane.service:ControlPlane._id_for",
+        "control_plane.service:ControlPlane.id_for",
         "if reserved.body_hash != wanted.body_hash:",
         "if False:",
         100,
