@@ -19,6 +19,7 @@ import msgspec
 import structlog
 import wasmtime
 
+from agentflow.contracts.measured import Measured, Spread
 from agentflow.errors import AgentFlowError
 from agentflow.ids import ExecutionId
 from sandbox import echo
@@ -29,22 +30,6 @@ from sandbox.tool_call import ToolCall, WasmModule
 
 BY_DOCKER = "gvisor-docker"  # gVisor as a runtime of a Docker daemon
 NAMES = ("process", "docker", "gvisor", BY_DOCKER, "wasm")
-
-
-class Spread(msgspec.Struct, frozen=True):
-    p50_ms: float
-    p95_ms: float
-    calls: int
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """`cold` and `warm` are missing where the sandbox does not stand; `warm` also where it keeps nothing ready."""
-
-    sandbox: str
-    cold: Spread | None = None
-    warm: Spread | None = None
-    reason: str = ""
-    hint: str = ""
 
 
 class _ToolFailed(Exception):

@@ -9,6 +9,7 @@ import typer
 from agentflow import limits
 from agentflow.cli.output import JsonFlag, print_json, print_table, stderr
 from agentflow.cli.sandbox_process import answer_of
+from agentflow.contracts.measured import Measured, Spread
 from agentflow.process_exit import ExitCode
 
 _NAMES = ("process", "docker", "gvisor", "gvisor-docker", "wasm")
@@ -21,23 +22,6 @@ _BOUNDS = {  # of warm calls: median and 95th percentile, in milliseconds
 }
 
 app = typer.Typer(help="Measure this machine and hold it to what is promised.", no_args_is_help=True)
-
-
-class Spread(msgspec.Struct, frozen=True):
-    p50_ms: float
-    p95_ms: float
-    calls: int
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """What `python -m sandbox.measure` says about one sandbox, and whether our promise holds (None: there is none)."""
-
-    sandbox: str
-    cold: Spread | None = None
-    warm: Spread | None = None
-    reason: str = ""
-    hint: str = ""
-    holds: bool | None = None
 
 
 @app.callback()

@@ -18,7 +18,7 @@ from agentflow.devstack.docker import docker_server
 from agentflow.ids import ExecutionId
 from bench.report import Figures, Results
 from sandbox.backends.daemon import DockerOptions
-from sandbox.measure import NAMES, Spread, measured
+from sandbox.measure import NAMES, measured
 from sandbox.policy import ToolNeeds, compile_profile
 from sandbox.runner import open_sandbox
 from sandbox.tool_call import ToolCall

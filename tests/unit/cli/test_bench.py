@@ -5,7 +5,7 @@ import json
 import pytest
 
 from agentflow.cli import benchmarks, main
-from agentflow.cli.benchmarks import Measured, Spread
+from agentflow.contracts.measured import Measured, Spread
 
 QUICK, SLOW = Spread(5.0, 12.0, 40), Spread(101.0, 120.0, 40)
 
