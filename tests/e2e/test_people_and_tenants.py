@@ -149,6 +149,7 @@ async def test_nobody_gives_away_more_than_they_have_and_an_admin_stays(tenant):
         admin.identity.change_user(me.user, disabled=True),
         admin.identity.change_user(me.user, roles=["viewer"]),
         admin.identity.remove_role("admin"),
+        admin.identity.change_role("viewer", ["users.write"]),
         admin.identity.remove_role("hr"),
         admin.identity.add_role("viewer", []),
     ):
@@ -156,6 +157,48 @@ async def test_nobody_gives_away_more_than_they_have_and_an_admin_stays(tenant):
             await attempt
     with pytest.raises(NotFound):
         await admin.identity.add_service_account("x", roles=["no-such-role"])
+
+
+async def test_keys_of_others_are_made_seen_and_ended_by_who_may_and_by_nobody_else(tenant):
+    _, admin = tenant
+    keys = {}
+    nobody = await admin.identity.add_service_account("nobody")
+    for role in ("developer", "auditor"):
+        account = await admin.identity.add_service_account(role, roles=[role])
+        keys[role] = await admin.identity.add_api_key(role, user=account.id)
+
+    async with Client(admin.api_url, api_key=keys["developer"].key) as developer:
+        assert [key.id for key in await developer.identity.api_keys()] == [keys["developer"].id]
+        with pytest.raises(NotFound):
+            await developer.identity.revoke_api_key(keys["auditor"].id)
+        with pytest.raises(Forbidden):  # not even for somebody who may do less
+            await developer.identity.add_api_key("theirs", user=nobody.id, scopes=[])
+    async with Client(admin.api_url, api_key=keys["auditor"].key) as auditor:
+        assert {key.id for key in keys.values()} < {key.id for key in await auditor.identity.api_keys()}
+        with pytest.raises(Forbidden):
+            await auditor.identity.revoke_api_key(keys["developer"].id)
+        await auditor.identity.revoke_api_key(keys["auditor"].id)
+        with pytest.raises(Unauthenticated):
+            await auditor.identity.whoami()
+
+
+async def test_nobody_gives_away_more_tools_than_they_have(tenant):
+    _, admin = tenant
+    permissions = ["users.read", "users.write", "roles.read", "roles.write", "tools.test"]
+    await admin.identity.add_role("clerk", permissions, allowed_tools=["kb.*"], workflows=["support-*"])
+    await admin.identity.add_role("all-tools", ["tools.test"])
+    account = await admin.identity.add_service_account("clerk", roles=["clerk"])
+    key = await admin.identity.add_api_key("clerk", user=account.id)
+
+    async with Client(admin.api_url, api_key=key.key) as clerk:
+        for attempt in (
+            clerk.identity.add_service_account("sneaky", roles=["all-tools"]),
+            clerk.identity.add_role("every-tool", ["tools.test"], workflows=["support-*"]),
+            clerk.identity.add_role("every-workflow", ["tools.test"], allowed_tools=["kb.*"]),
+        ):
+            with pytest.raises(Forbidden):
+                await attempt
+        assert await clerk.identity.add_service_account("fine", roles=["clerk"])
 
 
 async def test_a_role_for_some_tools_and_workflows_reaches_no_others(tenant):

@@ -113,17 +113,20 @@ async def connected(port: int) -> sockets.socket:
     return made
 
 
+async def rest_of(socket):
+    with suppress(websockets.exceptions.ConnectionClosed):
+        async with asyncio.timeout(30):
+            async for raw in socket:
+                yield json.loads(raw)
+
+
 async def test_a_slow_reader_of_a_websocket_is_told_let_go_and_misses_nothing_when_it_comes_back(plane: Plane) -> None:
     seen = []
     async with plane.socket(sock=await connected(plane.port), max_queue=1) as slow:
         await slow.send(json.dumps({"type": "subscribe", "id": "all"}))
         assert json.loads(await slow.recv())["type"] == "subscribed"
         await plane.far_behind()
-        messages = []
-        with suppress(websockets.exceptions.ConnectionClosed):
-            async with asyncio.timeout(30):
-                async for raw in slow:
-                    messages.append(json.loads(raw))
+        messages = [message async for message in rest_of(slow)]
         assert (slow.close_code, slow.close_reason) == (1013, "too slow")
     *before, dropped = messages
     seen += [message["seq"] for message in before if message["type"] == "event"]
