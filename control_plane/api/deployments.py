@@ -58,7 +58,7 @@ async def deploy(
         last=body.last,
         accept_divergence=body.accept_divergence,
     )
-    accepted = {} if body.accept_divergence is None else {"accept_divergence": body.accept_divergence}
+    accepted = {} if body.accept_divergence is None else {"accepted_divergence": body.accept_divergence}
     concerning("workflow", f"{ref.name}@{ref.version}", digest=ref.digest, **accepted)
     return job_answer(await behind.submit(tenant, JOB, msgspec.to_builtins(wanted), key), 202)
 

@@ -6,10 +6,10 @@ from agentflow.execution.state import Status
 from agentflow.ids import TenantId
 from agentflow.testing import eventually
 from control_plane.orchestrator.bounds import Bounds
-from tests.integration import test_orchestrator
-from tests.integration.test_orchestrator import MAILBOX, PATIENT, WORKFLOW, completes_with_each_outcome_once
+from tests.integration import orchestrator_desk
+from tests.integration.orchestrator_desk import MAILBOX, PATIENT, WORKFLOW, completes_with_each_outcome_once
 
-desk = test_orchestrator.desk
+desk = orchestrator_desk.desk
 
 
 async def test_idle_executions_are_forgotten_and_go_on_when_something_happens_to_them(desk):

@@ -6,10 +6,10 @@ from agentflow.execution import messages
 from agentflow.execution.events import ExecutionStarted, SignalReceived
 from agentflow.execution.state import Status
 from agentflow.testing import eventually
-from tests.integration import test_orchestrator
-from tests.integration.test_orchestrator import FAMILY, PATIENT, children_of, completes_with_each_outcome_once
+from tests.integration import orchestrator_desk
+from tests.integration.orchestrator_desk import FAMILY, PATIENT, children_of, completes_with_each_outcome_once
 
-desk = test_orchestrator.desk
+desk = orchestrator_desk.desk
 
 
 async def test_two_replicas_share_the_shards_and_a_request_finds_its_owner(desk):

@@ -16,10 +16,10 @@ from agentflow.testing import eventually
 from control_plane.orchestrator.claiming import Claiming
 from control_plane.registry.agent_states import AgentStates
 from control_plane.registry.tool_questions import answer_definitions
-from tests.integration import test_orchestrator
-from tests.integration.test_orchestrator import AGENT, TENANT, completes_with_each_outcome_once
+from tests.integration import orchestrator_desk
+from tests.integration.orchestrator_desk import AGENT, TENANT, completes_with_each_outcome_once
 
-desk = test_orchestrator.desk
+desk = orchestrator_desk.desk
 
 
 async def test_a_result_from_another_tenants_worker_is_not_listened_to(desk):
