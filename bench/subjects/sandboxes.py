@@ -14,6 +14,7 @@ from typing import Any
 import docker
 from rich.console import Console
 
+from agentflow.contracts.measured import Spread
 from agentflow.devstack.docker import docker_server
 from agentflow.ids import ExecutionId
 from bench.report import Figures, Results

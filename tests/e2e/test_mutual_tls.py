@@ -10,8 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import grpc
 import nats
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.bus.permissions import control_plane_user, worker_user
@@ -156,6 +158,7 @@ async def test_a_deployment_works_when_every_line_in_it_is_under_mutual_tls(tmp_
         assert await asyncio.to_thread(blocking_answer, url, key, files(certs, "client")) == {"n": 3}
 
         await strangers_are_turned_away(url, key, certs, bus.port, served)
+        await grpc_takes_only_who_shows_a_certificate((tmp_path / "control_plane.log").read_text(), certs)
 
 
 async def af(*words: str, environment: dict[str, str]) -> str:
@@ -204,6 +207,21 @@ async def strangers_are_turned_away(
             "stranger", [sys.executable, "-m", "control_plane"], log=certs / "stranger.log", env=nobody,
             ready=CONTROL_PLANE_READY, ready_within_s=30,
         )  # fmt: skip
+
+
+async def grpc_takes_only_who_shows_a_certificate(log: str, certs: Path) -> None:
+    (port,) = re.findall(r'"grpc":\s*"[^:"]+:(\d+)"', log)
+    ca, mine, key = ((certs / name).read_bytes() for name in ("ca.pem", "client.pem", "client.key"))
+
+    async def asked(credentials: grpc.ChannelCredentials) -> None:
+        async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
+            health = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
+            await health.Check(health_pb2.HealthCheckRequest(), timeout=10)
+
+    await asked(grpc.ssl_channel_credentials(ca, key, mine))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await asked(grpc.ssl_channel_credentials(ca))
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_an_address_that_demands_tls_is_never_spoken_to_in_the_clear(tmp_path, certs):
