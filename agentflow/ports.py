@@ -5,7 +5,7 @@ EventStream, ShardLeases), `agentflow.artifacts` (ArtifactStore). Every adapter 
 in tests/contract.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -363,7 +363,7 @@ class ArtifactStore(Protocol):
         """Exactly what was put. Raises `ArtifactLost` or `ArtifactDamaged`, and gives nothing else back."""
         ...
 
-    def stream(self, shelf: Shelf, ref: ArtifactRef) -> AsyncIterator[bytes]:
+    def stream(self, shelf: Shelf, ref: ArtifactRef) -> AsyncGenerator[bytes, None]:
         """The same in chunks. Only who has taken the last one has the right bytes; before it may raise."""
         ...
 

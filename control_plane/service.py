@@ -19,7 +19,7 @@ from agentflow.execution.moving import Adoption, Misfit, kinds
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
 from agentflow.limits import CHILDREN_FOLLOWED_MAX, FORK_EVENTS_MAX
-from agentflow.ports import Shelf, StoredEvent, VersionConflict
+from agentflow.ports import ArtifactStore, Shelf, StoredEvent, VersionConflict
 from agentflow.workflow.load import read
 from agentflow.workflow.references import child_workflows, tools_named
 from control_plane.audit.log import AuditLog
@@ -34,7 +34,7 @@ from control_plane.jobs.runner import Jobs
 from control_plane.live.feed import Feed
 from control_plane.orchestrator.forking import ForkWanted, parting
 from control_plane.orchestrator.moves import CannotMove, MoveWanted, judged
-from control_plane.orchestrator.orchestrator import Orchestrator
+from control_plane.orchestrator.orchestrator import ExecutionNotFound, Orchestrator
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionFilter, ExecutionPages
 from control_plane.registry.plans import PlanStep
@@ -169,6 +169,7 @@ class ControlPlane:
     tasks: TaskQueries
     agents: LiveAgents
     claims: ClaimCheck
+    artifacts: ArtifactStore
     parts_ready: Callable[[], Awaitable[dict[str, bool]]]
     new_request_id: Callable[[], str]
     now_ms: Callable[[], int]
@@ -259,12 +260,31 @@ class ControlPlane:
         stored = await self.events.read(tenant, execution, limit=FORK_EVENTS_MAX + 1)
         return await self.orchestrator.fork(
             original,
-            await parting(original, [one.event for one in stored], wanted, fork, self.claims),
+            await parting(
+                original,
+                [one.event for one in stored],
+                wanted,
+                fork,
+                claims=self.claims,
+                artifacts=self.artifacts,
+                ancestors=await self._ancestors(original),
+            ),
             execution=fork,
             request=request,
             timeout_ms=workflow.timeout_ms,
             workflow_max=workflow.concurrency,
         )
+
+    async def _ancestors(self, state: ExecutionState) -> list[ExecutionId]:
+        """Whose fork an execution is, and whose that one is, as far as they are still there."""
+        found: list[ExecutionId] = []
+        while state.forked is not None:
+            try:
+                state = await self.orchestrator.state(state.tenant, state.forked.execution)
+            except ExecutionNotFound:
+                break
+            found.append(state.execution)
+        return found
 
     async def judge_move(self, state: ExecutionState, wanted: MoveWanted) -> Adoption:
         """What stands in the way of moving an execution to another version, as it is now."""

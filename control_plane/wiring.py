@@ -131,6 +131,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             tasks=SqlTasks(db, seal=FieldSeal(ring)),
             agents=agents,
             claims=claims,
+            artifacts=artifacts,
             parts_ready=partial(_parts_ready, db, bus),
             new_request_id=ids.ulid,
             now_ms=clock.now_ms,

@@ -3,14 +3,17 @@
 A tool may leave anything there: links that point outside, devices, pipes, names that climb; and an archive may claim
 anything. Nothing here follows any of it: every step into a tree is made from an open folder, without links. Regular
 files, folders and links (as what they say) are kept; pipes, sockets and devices are not.
+
+What is packed may be a layer: only what differs from another version, to be unpacked over that one.
 """
 
 import hashlib
 import os
+import shutil
 import stat
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 import msgspec
@@ -21,11 +24,14 @@ from sandbox.policy import MIB
 
 BYTES_MAX = 256 * MIB
 _CHUNK_BYTES = 1 << 20
+_BLOCK_BYTES = 8 << 10  # a file that grew is kept from the block on where it began to differ
 _DEPTH_MAX = 64
 _ENTRIES_MAX = 100_000
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CONTINUE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _EXECUTABLE, _PLAIN = 0o755, 0o644
+_FROM = "AGENTFLOW.from"  # of a member: its content follows so many bytes that are there already
 
 
 class UnsafeArtefact(Rejected):
@@ -47,6 +53,25 @@ class Entry(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """An entry, and what tells from where on a file differs from another version of it."""
+
+    entry: Entry
+    is_executable: bool = False
+    beginnings: tuple[bytes, ...] = ()  # hashes of its first block, of its first two, and so on
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What makes one version of a workspace of another."""
+
+    gone: tuple[str, ...] = ()  # first: what is there no more, or was another kind of thing
+    new: dict[str, int] = {}  # then: what is new or differs, and from which byte on
+    bytes: int = 0  # of content in what is new
+
+    def __bool__(self) -> bool:
+        return bool(self.gone or self.new)
+
+
 class _Found(msgspec.Struct, frozen=True):
     """One thing as it is met: `folder` is open while it is looked at, and only then."""
 
@@ -58,13 +83,40 @@ class _Found(msgspec.Struct, frozen=True):
 
 def entries(workspace: str, *, bytes_max: int = BYTES_MAX) -> list[Entry]:
     """Everything that is kept, sorted by path."""
-    found = [_entry(each) for each in _kept(workspace, bytes_max)]
-    return sorted(found, key=lambda entry: entry.path)
+    return [each.entry for each in look(workspace, bytes_max=bytes_max).values()]
+
+
+def look(workspace: str, *, bytes_max: int = BYTES_MAX) -> dict[str, Seen]:
+    """The same with what `changes` needs, by path."""
+    found = [_seen(each) for each in _kept(workspace, bytes_max)]
+    return {each.entry.path: each for each in sorted(found, key=lambda each: each.entry.path)}
 
 
 def digest(workspace: str, *, bytes_max: int = BYTES_MAX) -> str:
     """The workspace as one hash: the same content gives the same one, on every machine."""
-    return sha256_hex([msgspec.to_builtins(entry) for entry in entries(workspace, bytes_max=bytes_max)])
+    return digest_of(look(workspace, bytes_max=bytes_max))
+
+
+def digest_of(seen: Mapping[str, Seen]) -> str:
+    return sha256_hex([msgspec.to_builtins(each.entry) for each in seen.values()])
+
+
+def changes(before: Mapping[str, Seen], after: Mapping[str, Seen]) -> Changes:
+    gone: dict[str, bool] = {}  # and whether it has to be said: what lies in a folder goes with it
+    for path, was in before.items():
+        if path not in after or after[path].entry.kind != was.entry.kind:
+            gone[path] = path.rpartition("/")[0] not in gone
+    new = {path: _same_bytes(before.get(path), now) for path, now in after.items() if before.get(path) != now}
+    content = sum(after[path].entry.size - same for path, same in new.items())
+    return Changes(tuple(path for path, is_said in gone.items() if is_said), new, content)
+
+
+def _same_bytes(was: Seen | None, now: Seen) -> int:
+    """How much of a file's beginning is as it was."""
+    if was is None or was.entry.kind != "file" or was.is_executable != now.is_executable:
+        return 0
+    pairs = zip(was.beginnings, now.beginnings, strict=False)
+    return _BLOCK_BYTES * sum(before == after for before, after in pairs)  # once they differ they never agree again
 
 
 def usage(workspace: str) -> int:
@@ -79,16 +131,23 @@ def usage(workspace: str) -> int:
     return total
 
 
-def pack(workspace: str, target: BinaryIO, *, bytes_max: int = BYTES_MAX) -> None:
-    """What is kept, as a tar archive: without owners, times and set-user-id bits."""
+def pack(
+    workspace: str, target: BinaryIO, *, bytes_max: int = BYTES_MAX, only: Mapping[str, int] | None = None
+) -> None:
+    """What is kept, as a tar archive: without owners, times and set-user-id bits. With `only`: of a `Changes.new`."""
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for found in _kept(workspace, bytes_max):
+            if only is not None and found.path not in only:
+                continue
             member = tarfile.TarInfo(found.path)
             mode = found.status.st_mode
             if stat.S_ISREG(mode):
-                member.size = found.status.st_size
+                same = 0 if only is None else only[found.path]
+                member.size = found.status.st_size - same
+                member.pax_headers = {_FROM: str(same)} if same else {}
                 member.mode = _EXECUTABLE if mode & stat.S_IXUSR else _PLAIN
                 with _opened(found) as file:
+                    file.seek(same)
                     try:
                         archive.addfile(member, file)
                     except OSError as error:
@@ -101,17 +160,22 @@ def pack(workspace: str, target: BinaryIO, *, bytes_max: int = BYTES_MAX) -> Non
             archive.addfile(member)
 
 
-def unpack(source: BinaryIO, folder: str, *, bytes_max: int = BYTES_MAX) -> None:
-    """Into an empty folder. An archive that would write anywhere else, or anything else, is refused at that member."""
+def unpack(
+    source: BinaryIO, folder: str, *, bytes_max: int = BYTES_MAX, gone: Sequence[str] = (), over: bool = False
+) -> None:
+    """Into an empty folder, or `over` another version, of which `gone` is removed first. An archive that would write
+    anywhere else, or anything else, is refused at that member."""
     top = os.open(folder, _OPEN | os.O_DIRECTORY)
     count, written = 0, 0
     try:
+        for path in gone:
+            _remove(path, top)
         with tarfile.open(fileobj=source, mode="r:", errorlevel=2) as archive:
             for member in archive:
                 count, written = count + 1, written + member.size
                 if count > _ENTRIES_MAX or written > bytes_max:
                     raise UnsafeArtefact(member.name, "the archive holds too much")
-                _unpack_one(archive, member, top)
+                _unpack_one(archive, member, top, over)
     except (tarfile.TarError, UnicodeError, ValueError) as error:
         raise UnsafeArtefact("the archive", f"it cannot be read ({error})") from None
     finally:
@@ -178,18 +242,25 @@ def _walk(folder: int, above: str, depth: int) -> Iterator[_Found]:
                 os.close(below)
 
 
-def _entry(found: _Found) -> Entry:
+def _seen(found: _Found) -> Seen:
     mode = found.status.st_mode
     if stat.S_ISDIR(mode):
-        return Entry(found.path, "folder")
+        return Seen(Entry(found.path, "folder"))
     hashed = hashlib.sha256()
     if stat.S_ISLNK(mode):
         hashed.update(os.fsencode(os.readlink(found.name, dir_fd=found.folder)))
-        return Entry(found.path, "link", digest=hashed.hexdigest())
+        return Seen(Entry(found.path, "link", digest=hashed.hexdigest()))
+    beginnings = []
     with _opened(found) as file:
         while part := file.read(_CHUNK_BYTES):
-            hashed.update(part)
-    return Entry(found.path, "file", found.status.st_size, hashed.hexdigest())
+            blocks = memoryview(part)
+            for at in range(0, len(part), _BLOCK_BYTES):
+                block = blocks[at : at + _BLOCK_BYTES]
+                hashed.update(block)
+                if len(block) == _BLOCK_BYTES:
+                    beginnings.append(hashed.copy().digest()[:16])
+    entry = Entry(found.path, "file", found.status.st_size, hashed.hexdigest())
+    return Seen(entry, bool(mode & stat.S_IXUSR), tuple(beginnings))
 
 
 @contextmanager
@@ -205,23 +276,62 @@ def _opened(found: _Found) -> Iterator[BinaryIO]:
         yield opened
 
 
-def _unpack_one(archive: tarfile.TarFile, member: tarfile.TarInfo, top: int) -> None:
-    parts = member.name.removesuffix("/").split("/")
-    if member.name.startswith("/") or "\0" in member.name or any(part in ("", ".", "..") for part in parts):
-        raise UnsafeArtefact(member.name, "its name leaves the workspace")
+def _unpack_one(archive: tarfile.TarFile, member: tarfile.TarInfo, top: int, over: bool) -> None:
+    with _above(member.name.removesuffix("/"), top) as (folder, name):
+        same = int(member.pax_headers.get(_FROM, "0"))
+        if over and same > 0 and member.isreg():
+            _go_on(archive, member, folder, name, same)
+            return
+        if over:
+            _make_room(member, folder, name)
+        _make(archive, member, folder, name)
+
+
+@contextmanager
+def _above(path: str, top: int) -> Iterator[tuple[int, str]]:
+    """The open folder that a path lies in, reached without links, and its name there."""
+    parts = path.split("/")
+    if path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise UnsafeArtefact(path, "its name leaves the workspace")
     if len(parts) > _DEPTH_MAX + 1:
-        raise UnsafeArtefact(member.name, f"it lies deeper than {_DEPTH_MAX} folders")
+        raise UnsafeArtefact(path, f"it lies deeper than {_DEPTH_MAX} folders")
     folder = os.dup(top)
     try:
         for part in parts[:-1]:
             below = os.open(part, _OPEN | os.O_DIRECTORY, dir_fd=folder)
             os.close(folder)
             folder = below
-        _make(archive, member, folder, parts[-1])
+        yield folder, parts[-1]
     except OSError as error:
-        raise UnsafeArtefact(member.name, error.strerror or "it cannot be written") from None
+        raise UnsafeArtefact(path, error.strerror or "it cannot be written") from None
     finally:
         os.close(folder)
+
+
+def _remove(path: str, top: int) -> None:
+    with _above(path, top) as (folder, name):
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
+
+
+def _make_room(member: tarfile.TarInfo, folder: int, name: str) -> None:
+    """A file or a link takes the place of the one before it. What was of another kind is gone already."""
+    if not member.isdir():
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _go_on(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, name: str, same: int) -> None:
+    """A file keeps its beginning, and what follows is new."""
+    with os.fdopen(os.open(name, _CONTINUE, dir_fd=folder), "r+b") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size < same:
+            raise UnsafeArtefact(member.name, "what it goes on from is not there")
+        file.truncate(same)
+        file.seek(same)
+        _copy(archive, member, file)
 
 
 def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, name: str) -> None:
@@ -230,11 +340,15 @@ def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, name: 
     elif member.issym():
         os.symlink(member.linkname, name, dir_fd=folder)
     elif member.isreg() and not member.issparse():
-        content = archive.extractfile(member)
-        assert content is not None
         mode = _EXECUTABLE if member.mode & stat.S_IXUSR else _PLAIN
         with os.fdopen(os.open(name, _MAKE, mode, dir_fd=folder), "wb") as file:
-            while part := content.read(_CHUNK_BYTES):
-                file.write(part)
+            _copy(archive, member, file)
     else:
         raise UnsafeArtefact(member.name, "it is neither a file nor a folder nor a link")
+
+
+def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, file: BinaryIO) -> None:
+    content = archive.extractfile(member)
+    assert content is not None
+    while part := content.read(_CHUNK_BYTES):
+        file.write(part)

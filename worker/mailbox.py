@@ -26,6 +26,7 @@ from agentflow.contracts.step import (
     StepRequest,
 )
 from agentflow.contracts.usage import Usage
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.ids import DEFAULT_TENANT, AgentName, ExecutionId, StepPath, TenantId, UlidSource, WorkerId
 from agentflow.ports import Delivery, MessageBus, Subscription
 from worker.agents.agent import Agent, Cancellation, Starts, StepContext
@@ -47,7 +48,9 @@ log = structlog.get_logger(__name__)
 class _Held:
     """A step that is here, and every delivery of it: JetStream hears an ack only from the newest one."""
 
-    __slots__ = ("cancellation", "dedup_id", "deliveries", "has_begun", "is_done", "key", "request", "task", "usage")
+    __slots__ = (
+        "cancellation", "dedup_id", "deliveries", "has_begun", "is_done", "key", "left", "request", "task", "usage",
+    )  # fmt: skip
 
     def __init__(self, key: _Key, request: StepRequest, delivery: Delivery) -> None:
         self.key = key
@@ -59,6 +62,7 @@ class _Held:
         self.is_done = False  # the agent has answered; what is left is to say so
         self.task: asyncio.Task[None] | None = None
         self.usage: list[Usage] = []  # what its agent says it has spent so far
+        self.left: list[WorkspaceLeft] = []  # what its call has left in the workspace
 
     def cancel(self, reason: str) -> None:
         self.cancellation.set(reason)
@@ -283,9 +287,16 @@ class Mailbox:
                 code=fault.code,
                 reason=fault.message,
             )
-        if isinstance(output, Claim):
-            return Ending(started_at_ms, self._clock.now_ms(), claim=output, usage=tuple(held.usage))
-        return Ending(started_at_ms, self._clock.now_ms(), output, fault, usage=tuple(held.usage))
+        claim = output if isinstance(output, Claim) else None
+        return Ending(
+            started_at_ms,
+            self._clock.now_ms(),
+            None if claim is not None else output,
+            fault,
+            claim,
+            usage=tuple(held.usage),
+            workspace=held.left[-1] if held.left else None,
+        )
 
     async def _outcome(self, held: _Held, started_at_ms: int) -> tuple[Any, StepFault | None]:
         request = held.request
@@ -306,6 +317,7 @@ class Mailbox:
             clock=self._clock,
             trace_id=held.deliveries[0].message.trace_id,
             usage=held.usage,
+            left=held.left,
         )
         deadline = asyncio.timeout(timeout_s)
         try:

@@ -10,6 +10,7 @@ from agentflow.contracts.claims import Claim, Claimed
 from agentflow.contracts.message import NO_COST, Cost, Message, payload_of, seal
 from agentflow.contracts.step import StepFault, StepRequest, StepResult
 from agentflow.contracts.usage import MICRODOLLARS, Usage
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.ids import AgentName, MessageId, WorkerId
 
 _encode = msgspec.json.Encoder().encode
@@ -24,6 +25,7 @@ class Ending(msgspec.Struct, frozen=True):
     fault: StepFault | None = None
     claim: Claim | None = None  # in the place of an output that is too large to travel
     usage: tuple[Usage, ...] = ()
+    workspace: WorkspaceLeft | None = None
 
 
 def dedup_id(request: StepRequest) -> str:
@@ -76,6 +78,7 @@ def _sealed(
         fault=fault,
         usage=tuple(msgspec.structs.replace(used, agent=agent) for used in ending.usage),
         claims=(Claimed((), claim.ref.sha256, claim.ref.bytes),) if claim is not None and fault is None else (),
+        workspace=ending.workspace,
     )
     payload = payload_of(result, output)
     if isinstance(payload, dict):

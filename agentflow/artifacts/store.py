@@ -5,7 +5,7 @@ is kept twice, so that nobody has to count who still needs what. Everything that
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
 from typing import BinaryIO
 
 from agentflow.artifacts.blob import (
@@ -44,7 +44,7 @@ class KeptArtifacts:
     async def get(self, shelf: Shelf, ref: ArtifactRef) -> bytes:
         return await asyncio.to_thread(lambda: b"".join(self._content(shelf, ref)))
 
-    async def stream(self, shelf: Shelf, ref: ArtifactRef) -> AsyncIterator[bytes]:
+    async def stream(self, shelf: Shelf, ref: ArtifactRef) -> AsyncGenerator[bytes, None]:
         chunks = self._content(shelf, ref)
         while chunk := await asyncio.to_thread(next, chunks, b""):
             yield chunk

@@ -6,6 +6,7 @@ import msgspec
 
 from agentflow.contracts.claims import Claimed
 from agentflow.contracts.usage import Usage
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, WorkerId
 
 # Who performs a step that names a tool and no agent.
@@ -53,6 +54,8 @@ class StepRequest(msgspec.Struct, frozen=True):
     in_doubt: bool = False
     # The control plane that asks. It takes the result itself while it is there; otherwise the stream does.
     owner: str | None = None
+    # What is known of the workspace: the call must find this version, or a later one.
+    workspace: WorkspaceLeft | None = None
     v: Literal[1] = 1
 
 
@@ -92,6 +95,7 @@ class StepResult(msgspec.Struct, frozen=True):
     fault: StepFault | None = None
     claims: tuple[Claimed, ...] = ()  # of `output`
     usage: tuple[Usage, ...] = ()  # what the attempt used, whatever became of it
+    workspace: WorkspaceLeft | None = None  # what its call left there
     v: Literal[1] = 1
 
 

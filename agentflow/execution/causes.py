@@ -47,7 +47,14 @@ def _of_a_step(state: ExecutionState, event: happened.StepEvent) -> Iterator[Cau
                 yield messages.TimeReached
         case happened.StepSucceeded():
             yield lambda stamp: messages.StepReported(
-                stamp, event.path, event.attempt, event.worker, event.started_at_ms, event.finished_at_ms, event.output
+                stamp,
+                event.path,
+                event.attempt,
+                event.worker,
+                event.started_at_ms,
+                event.finished_at_ms,
+                event.output,
+                workspace=event.workspace,
             )
         case happened.StepFailed():
             if event.worker is None:
@@ -69,8 +76,9 @@ def _of_a_step(state: ExecutionState, event: happened.StepEvent) -> Iterator[Cau
 
 
 def _failed(event: happened.StepFailed | happened.StepDoubted, worker: WorkerId) -> Cause:
+    left = event.workspace if isinstance(event, happened.StepFailed) else None
     return lambda stamp: messages.StepReported(
-        stamp, event.path, event.attempt, worker, event.at_ms, event.at_ms, fault=event.fault
+        stamp, event.path, event.attempt, worker, event.at_ms, event.at_ms, fault=event.fault, workspace=left
     )
 
 
@@ -157,6 +165,7 @@ def _forked(event: happened.ExecutionStarted, recorded: Sequence[Event]) -> Caus
         event.priority,
         event.queue,
         forked.reason,
+        forked.workspace,
     )
 
 

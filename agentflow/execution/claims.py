@@ -106,6 +106,7 @@ def turned_up(draft: Drafting, message: StepReported) -> None:
             worker=message.worker,
             started_at_ms=message.started_at_ms,
             finished_at_ms=message.finished_at_ms,
+            workspace=message.workspace,
         )
     )
     draft.tell(Answered("step", key_of(path), path, asking.name, message.output))

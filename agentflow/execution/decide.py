@@ -99,6 +99,7 @@ def _fork(draft: Draft, message: messages.Fork) -> None:
             vars=message.vars,
             answered=message.kept.answered,
             reason=message.reason,
+            workspace=message.workspace,
         )
     )
     if _has_its_turn(message.queue, draft.now):
@@ -135,6 +136,7 @@ def _step_reported(draft: Draft, message: messages.StepReported) -> None:
             draft.turned_up(message)
         return  # a repeat, or an attempt already given up on: it changes nothing
     if message.fault is not None:
+        draft.left = message.workspace
         draft.attempt_failed(flight, message.fault, message.worker)
         return
     draft.record(
@@ -146,6 +148,7 @@ def _step_reported(draft: Draft, message: messages.StepReported) -> None:
             worker=message.worker,
             started_at_ms=message.started_at_ms,
             finished_at_ms=message.finished_at_ms,
+            workspace=message.workspace,
         )
     )
     draft.tell(Answered("step", key_of(flight.path), flight.path, flight.name, message.output))

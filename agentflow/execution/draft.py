@@ -11,6 +11,7 @@ import msgspec
 
 from agentflow import limits
 from agentflow.contracts.step import WORKER_LOST, WORKER_STOPPED, StepFault
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.errors import Bug
 from agentflow.execution import claims, commands, program
 from agentflow.execution import events as happened
@@ -60,6 +61,7 @@ class Draft:
         self.now = stamp.at_ms
         self.stops = True  # at breakpoints
         self.past = ""  # the breakpoint that it goes on from
+        self.left: WorkspaceLeft | None = None  # by the attempt that has failed
         self._chance = stamp.chance
         self.hears = stamp.hears
         self._events: list[Event] = []
@@ -223,7 +225,7 @@ class Draft:
         tried = flight.attempt - flight.first_attempt + 1
         if fault.retryable and tried < flight.retry.max_attempts:
             retry_at_ms = self.now + retry_delay_ms(flight.retry, tried, self._chance)
-        self.record(happened.StepFailed(self.now, flight.path, flight.attempt, fault, retry_at_ms, worker, claim_over))
+        self.record(self._failed(flight, fault, retry_at_ms, worker, claim_over=claim_over))
         if retry_at_ms is None:
             key = key_of(flight.path)
             self.tell(Answered("step", key, flight.path, flight.name, fault=fault))
@@ -238,9 +240,22 @@ class Draft:
         claim_over: bool = False,
     ) -> None:
         """The attempt ended with its worker, not by its own fault: the next one follows and its rule counts neither."""
-        self.record(happened.StepFailed(self.now, flight.path, flight.attempt, fault, self.now, worker, claim_over))
+        self.record(self._failed(flight, fault, self.now, worker, claim_over=claim_over))
         if self.state.paused_at_ms is None:
             self.try_again(msgspec.structs.replace(flight, first_attempt=flight.first_attempt + 1, lost=lost))
+
+    def _failed(
+        self,
+        flight: StepScheduled,
+        fault: StepFault,
+        retry_at_ms: int | None,
+        worker: WorkerId | None,
+        *,
+        claim_over: bool,
+    ) -> happened.StepFailed:
+        return happened.StepFailed(
+            self.now, flight.path, flight.attempt, fault, retry_at_ms, worker, claim_over, self.left
+        )
 
     def try_again(self, last: StepScheduled) -> None:
         self._schedule(msgspec.structs.replace(last, at_ms=self.now, attempt=last.attempt + 1))

@@ -10,6 +10,7 @@ import msgspec
 
 from agentflow.contracts import claims
 from agentflow.contracts.step import StepFault
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId
 
 
@@ -91,7 +92,7 @@ class StepScheduled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     in_doubt: bool = False  # an earlier attempt claimed the one call of its tool, and its end is not known
 
 
-class StepSucceeded(msgspec.Struct, frozen=True, tag_field="type", tag="step.succeeded.v1"):
+class StepSucceeded(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.succeeded.v1"):
     at_ms: int
     path: StepPath
     attempt: int
@@ -99,6 +100,7 @@ class StepSucceeded(msgspec.Struct, frozen=True, tag_field="type", tag="step.suc
     worker: WorkerId
     started_at_ms: int
     finished_at_ms: int
+    workspace: WorkspaceLeft | None = None  # what it left there; None where it had none
 
 
 class StepFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.failed.v1"):
@@ -111,6 +113,7 @@ class StepFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="typ
     retry_at_ms: int | None = None
     worker: WorkerId | None = None
     claim_over: bool = False  # what it had claimed was certainly not done, or undone
+    workspace: WorkspaceLeft | None = None
 
 
 class StepHalted(msgspec.Struct, frozen=True, tag_field="type", tag="step.halted.v1"):
@@ -326,6 +329,7 @@ class ExecutionForked(msgspec.Struct, frozen=True, omit_defaults=True, tag_field
     vars: dict[str, Any] = {}
     answered: Answered | None = None
     reason: str = ""
+    workspace: WorkspaceLeft | None = None  # as it was there: a copy, on the shelf of this execution
 
 
 class ExecutionMoved(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.moved.v1"):

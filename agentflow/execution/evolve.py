@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from agentflow import limits
 from agentflow.contracts.step import IN_DOUBT, StepFault
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.execution import events as happened
 from agentflow.execution.agenda import Agenda
 from agentflow.execution.events import Answered, Event
@@ -63,6 +64,8 @@ def _step(state: ExecutionState, event: happened.StepEvent) -> ExecutionState:
             in_flight = state.in_flight.put(path, event)
             return replace(state, version=version, in_flight=in_flight, waiting=waiting, visits=visits, due=due)
         case happened.StepSucceeded():
+            if event.workspace is not None:
+                state = _left(state, event.workspace)
             flight = state.in_flight.get(path)
             if flight is None:
                 return _settled(state, version, path, event.output)  # a lost result that turned up
@@ -76,6 +79,8 @@ def _step(state: ExecutionState, event: happened.StepEvent) -> ExecutionState:
             )
             return replace(moved, claimed=state.claimed.without(path)) if state.claimed else moved
         case happened.StepFailed():
+            if event.workspace is not None:
+                state = _left(state, event.workspace)
             if event.claim_over:
                 state = replace(state, claimed=state.claimed.without(path))
             flight = state.in_flight[path]
@@ -134,6 +139,12 @@ def _claim(
             return replace(moved, failed=step, held=held)
         case _:
             assert_never(event)
+
+
+def _left(state: ExecutionState, workspace: WorkspaceLeft) -> ExecutionState:
+    """Calls of an execution take turns, but their outcomes may be recorded in another order."""
+    known = state.workspace
+    return state if known is not None and known.number > workspace.number else replace(state, workspace=workspace)
 
 
 def settled_fault(event: happened.DoubtSettled) -> StepFault:
@@ -388,6 +399,7 @@ def _forked(state: ExecutionState, version: int, event: happened.ExecutionForked
         vars={**state.vars, **event.vars},
         broken=left,
         forked=event.of,
+        workspace=event.workspace,
         seen=_saw(state, event.request),
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.execution import events as happened
 from agentflow.execution.events import Answered, Event
 from agentflow.execution.evolve import evolve
@@ -36,6 +37,7 @@ _ANSWERS = (
     happened.TaskOpened,
     happened.TaskHalted,
 )
+_LEAVES = happened.StepSucceeded | happened.StepFailed | happened.ExecutionForked
 _StepOutcome = happened.StepSucceeded | happened.StepFailed | happened.DoubtSettled
 _Outcome = _StepOutcome | happened.ChildEnded | happened.TaskAnswered
 
@@ -57,6 +59,12 @@ class Kept(msgspec.Struct, frozen=True):
     version: int  # how many of the original's events these are
     at_ms: int  # the moment of the last one
     answered: Answered | None = None
+
+    @property
+    def workspace(self) -> WorkspaceLeft | None:
+        """As the last of its calls left it: calls may end in another order than their outcomes were recorded."""
+        left = [event.workspace for event in self.events if isinstance(event, _LEAVES) and event.workspace is not None]
+        return max(reversed(left), key=lambda one: one.number, default=None)
 
 
 def kept_before(events: Sequence[Event], path: StepPath) -> Kept:
@@ -102,7 +110,7 @@ def _ends(event: _Outcome, path: StepPath) -> bool:
 
 
 def _by_hand(before: ExecutionState, outcome: _Outcome, value: Any) -> _Outcome:
-    at_ms, path = outcome.at_ms, outcome.path
+    at_ms, path, left = outcome.at_ms, outcome.path, None
     match outcome:
         case happened.ChildEnded():
             return happened.ChildEnded(at_ms, path, value)
@@ -111,5 +119,5 @@ def _by_hand(before: ExecutionState, outcome: _Outcome, value: Any) -> _Outcome:
         case happened.DoubtSettled():
             attempt = before.doubts[path].step.attempt
         case _:
-            attempt = outcome.attempt
-    return happened.StepSucceeded(at_ms, path, attempt, value, BY_HAND, at_ms, at_ms)
+            attempt, left = outcome.attempt, outcome.workspace  # what was done to its files was done
+    return happened.StepSucceeded(at_ms, path, attempt, value, BY_HAND, at_ms, at_ms, left)

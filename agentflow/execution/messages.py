@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from agentflow.contracts.step import StepFault
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.errors import Bug
 from agentflow.execution.events import ExecutionStarted, ForkOf, Parent, Queued, WorkflowRef
 from agentflow.execution.fork import Kept
@@ -56,6 +57,7 @@ class Fork(msgspec.Struct, frozen=True):
     priority: int = 0
     queue: Queued | None = None
     reason: str = ""
+    workspace: WorkspaceLeft | None = None
 
     @property
     def started(self) -> ExecutionStarted:
@@ -85,6 +87,7 @@ class StepReported(msgspec.Struct, frozen=True):
     finished_at_ms: int
     output: Any = None
     fault: StepFault | None = None
+    workspace: WorkspaceLeft | None = None
 
 
 class ClaimStep(msgspec.Struct, frozen=True):

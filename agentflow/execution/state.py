@@ -12,6 +12,7 @@ import msgspec
 
 from agentflow.contracts import claims
 from agentflow.contracts.step import StepFault
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.execution.agenda import Agenda
 from agentflow.execution.commands import Command, DispatchStep, OpenTask, StartChild
 from agentflow.execution.events import (
@@ -127,6 +128,7 @@ class ExecutionState(msgspec.Struct, frozen=True):
     vars: dict[str, Any] = {}
     kept: tuple[SignalReceived, ...] = ()  # signals nobody has waited for yet, oldest first
     seen: tuple[str, ...] = ()  # ids of the last requests, so that a repeated one changes nothing
+    workspace: WorkspaceLeft | None = None  # the newest version that is known
 
     # How it stands.
     paused_at_ms: int | None = None

@@ -1,6 +1,7 @@
 """What somebody wants of a fork, and what of the original's history it gets (by the rules of `execution.fork`).
 
-Called by the service. Reads no more than one fork may take over, and gives it every large value on a shelf of its own.
+Called by the service. Reads no more than one fork may take over, and gives it every large value,
+and the workspace as it was there, on a shelf of its own.
 """
 
 from collections.abc import Sequence
@@ -10,12 +11,14 @@ import msgspec
 
 from agentflow import limits
 from agentflow.artifacts.claim_check import ClaimCheck
+from agentflow.artifacts.workspaces import handed_over
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.errors import Conflict
 from agentflow.execution.events import Event, ForkOf
 from agentflow.execution.fork import Kept, NoSuchPlace, Written, kept_after, kept_before
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath
-from agentflow.ports import Shelf
+from agentflow.ports import ArtifactDamaged, ArtifactLost, ArtifactStore, Shelf
 
 
 class NothingToForkAt(Conflict):
@@ -35,6 +38,16 @@ class TooLongToFork(Conflict):
         super().__init__(
             f"Execution {execution} has more than {limits.FORK_EVENTS_MAX} events before that place.",
             hint="Fork it at an earlier step, or start its workflow anew.",
+        )
+
+
+class WorkspaceGone(Conflict):
+    code = "AF1286"
+
+    def __init__(self, execution: str, path: str, reason: str) -> None:
+        super().__init__(
+            f"The workspace of execution {execution} as it was at `{path}` cannot be had: {reason}",
+            hint="Fork at a later step, or before the first one that had a workspace.",
         )
 
 
@@ -62,12 +75,23 @@ class Parting(msgspec.Struct, frozen=True):
     input: Any = None
     vars: dict[str, Any] = {}
     reason: str = ""
+    workspace: WorkspaceLeft | None = None
 
 
 async def parting(
-    original: ExecutionState, events: Sequence[Event], wanted: ForkWanted, fork: ExecutionId, claims: ClaimCheck
+    original: ExecutionState,
+    events: Sequence[Event],
+    wanted: ForkWanted,
+    fork: ExecutionId,
+    *,
+    claims: ClaimCheck,
+    artifacts: ArtifactStore,
+    ancestors: Sequence[ExecutionId] = (),
 ) -> Parting:
-    """Raises `NothingToForkAt`, or `TooLongToFork` where the place may lie behind what was read."""
+    """Raises `NothingToForkAt`, or `TooLongToFork` where the place may lie behind what was read.
+
+    Of `ancestors`, whose fork the original is itself, it may have taken over what they have on their shelves.
+    """
     its = Shelf(original.tenant, fork)
     given = {name: await claims.checked(its, getattr(wanted, name)) for name in wanted.edited if name != "vars"}
     try:
@@ -86,7 +110,29 @@ async def parting(
         input=given.get("input"),
         vars=wanted.vars or {},
         reason=wanted.reason,
+        workspace=await _workspace(original, kept, wanted.path, fork, artifacts, ancestors),
     )
+
+
+async def _workspace(
+    original: ExecutionState,
+    kept: Kept,
+    path: StepPath,
+    fork: ExecutionId,
+    artifacts: ArtifactStore,
+    ancestors: Sequence[ExecutionId],
+) -> WorkspaceLeft | None:
+    left = kept.workspace
+    if left is None:
+        return None
+    for origin in (original.execution, *ancestors):
+        try:
+            return await handed_over(artifacts, left, tenant=original.tenant, origin=origin, target=fork)
+        except ArtifactLost:
+            continue
+        except ArtifactDamaged as damaged:
+            raise WorkspaceGone(original.execution, path, damaged.message) from damaged
+    raise WorkspaceGone(original.execution, path, "it is kept no more.")
 
 
 def _kept(events: Sequence[Event], wanted: ForkWanted, written: Written | None) -> Kept:

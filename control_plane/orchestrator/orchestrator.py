@@ -304,6 +304,7 @@ class Orchestrator:
             priority=original.priority,
             queue=queue_for(None, workflow_max, of_tenant=self._bounds.tenant_max(original.tenant) is not None),
             reason=parting.reason,
+            workspace=parting.workspace,
         )  # fmt: skip
         return await self._routing.committed(original.tenant, execution, message, again=True)
 

@@ -69,6 +69,7 @@ class Outbound:
             tool_digest=workflow.tools.get(command.tool or ""),
             in_doubt=command.in_doubt,
             owner=self._replica,
+            workspace=state.workspace if command.tool is not None else None,
         )
         dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
         try:

@@ -90,6 +90,7 @@ class Results:
             finished_at_ms=result.finished_at_ms,
             output=output,
             fault=result.fault,
+            workspace=result.workspace,
         )
 
         def settled(_: ExecutionState) -> None:

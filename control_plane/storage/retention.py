@@ -18,6 +18,7 @@ import structlog
 from sqlalchemy import ColumnElement, Table, and_, delete, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agentflow.contracts.workspace import execution_of
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.limits import PURGE_BATCH, PURGE_REST, PURGE_REST_S_MAX, RETENTION_ORPHAN_S
 from agentflow.ports import ArtifactStore, Shelf
@@ -156,10 +157,10 @@ class RetentionJob:
         ]
         known: set[str] = set()
         async with self._database.system_read() as connection:
-            for some in _batches(sorted({shelf.owner for shelf in settled})):
+            for some in _batches(sorted({execution_of(shelf.owner) for shelf in settled})):
                 for table in _OWNERS.values():
                     known |= set(await connection.scalars(select(table.c.id).where(table.c.id.in_(some))))
-        return tuple(f"{shelf.tenant}/{shelf.owner}" for shelf in settled if shelf.owner not in known)
+        return tuple(f"{shelf.tenant}/{shelf.owner}" for shelf in settled if execution_of(shelf.owner) not in known)
 
     async def _export(self, removal: Removal, at_ms: int) -> None:
         """All of it, before the first row goes."""
@@ -226,13 +227,13 @@ class RetentionJob:
             return
         table = _OWNERS[Retention(removal.kind)]
         ids = set(removal.ids)
-        shelved = sorted({use.shelf.owner for use in await self._artifacts.shelves(removal.tenant)} & ids)
-        for some in _batches(shelved):
+        shelves = [use.shelf for use in await self._artifacts.shelves(removal.tenant)]
+        for some in _batches(sorted({execution_of(shelf.owner) for shelf in shelves} & ids)):
             async with self._database.system_read() as connection:
-                still = set(await connection.scalars(select(table.c.id).where(table.c.id.in_(some))))
-            for owner in some:
-                if owner not in still:
-                    await self._artifacts.drop(Shelf(removal.tenant, owner))
+                gone = set(some) - set(await connection.scalars(select(table.c.id).where(table.c.id.in_(some))))
+            for shelf in shelves:
+                if execution_of(shelf.owner) in gone:
+                    await self._artifacts.drop(shelf)
 
     async def _delete_rows(self, removal: Removal) -> None:
         table, _ = _BY_AGE[Retention(removal.kind)]

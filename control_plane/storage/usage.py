@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, LargeBinary, Select, Table, Text, cast, func, literal, select, text
 
+from agentflow.contracts.workspace import execution_of
 from agentflow.ports import ArtifactStore
 from control_plane.storage.database import Database
 from control_plane.storage.tables import executions, metadata, snapshots
@@ -47,7 +48,7 @@ async def storage_report(database: Database, artifacts: ArtifactStore) -> Report
         on_disk = await connection.scalar(text(_DISK[database.engine]))
     kept = 0
     for use in await artifacts.shelves():
-        total = found[use.shelf.tenant, workflows.get(use.shelf.owner, ""), "artifact"]
+        total = found[use.shelf.tenant, workflows.get(execution_of(use.shelf.owner), ""), "artifact"]
         total[0] += use.bytes
         total[1] += use.artifacts
         kept += use.bytes

@@ -10,6 +10,7 @@ import msgspec
 from agentflow.clock import Clock, SystemClock
 from agentflow.contracts.step import StepRequest
 from agentflow.contracts.usage import Usage, usage_of
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.ids import DEFAULT_TENANT, ExecutionId, TenantId
 
 
@@ -49,6 +50,7 @@ class StepContext(msgspec.Struct, frozen=True):
     save: Callable[[], Awaitable[None]] | None = None
     trace_id: str = ""  # of the execution, for whoever writes down what was done for it
     usage: list[Usage] = msgspec.field(default_factory=list)
+    left: list[WorkspaceLeft] = msgspec.field(default_factory=list)  # what the call of a tool left in the workspace
 
     @property
     def remaining_s(self) -> float:

@@ -7,7 +7,7 @@ on, checks the output, and leaves exactly one record of the call, whatever becam
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from agentflow.contracts.step import IN_DOUBT, NOT_DONE, StepFault, StepRequest
 from agentflow.contracts.tool_questions import ToolTest, ToolTestOutcome
 from agentflow.contracts.tool_records import CallSite, ToolCallRecord
 from agentflow.contracts.usage import MICRODOLLARS, Usage, tool_price
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.errors import AgentFlowError
 from agentflow.ids import ExecutionId
 from agentflow.tools.load import LoadedTool, builtin_tools, tool_from_data
@@ -59,7 +60,9 @@ class _Call(msgspec.Struct, frozen=True):
     patience_s: float
     network: bool = True
     is_test: bool = False
+    workspace: WorkspaceLeft | None = None  # what the record knows of it
     usage: list[Usage] = msgspec.field(default_factory=list)  # of the step: what the call costs is added here
+    left: list[WorkspaceLeft] = msgspec.field(default_factory=list)  # and here what it leaves in the workspace
 
 
 class ToolsAgent:
@@ -103,7 +106,9 @@ class ToolsAgent:
             context.effect_key,
             context.step,
             context.remaining_s,
+            workspace=request.workspace,
             usage=context.usage,
+            left=context.left,
         )
         if request.in_doubt:
             return await self._found_out(asked)
@@ -267,10 +272,7 @@ class ToolsAgent:
         workspace: Workspace | None = None
         async with contextlib.AsyncExitStack() as stack:
             if permitted.has_workspace:
-                opening = self._workspaces.passing() if asked.is_test else self._workspaces.opened(
-                    site, within_s=asked.patience_s
-                )  # fmt: skip
-                workspace = await stack.enter_async_context(opening)
+                workspace = await stack.enter_async_context(self._workspace(asked))
             if permitted.grants and asked.network:
                 allowed = Allowance(site, permitted.grants, tool.credentials)
                 doors.append(await stack.enter_async_context(self._egress.door(allowed)))
@@ -290,8 +292,24 @@ class ToolsAgent:
             running = permitted.sandbox.run(call, permitted.profile)
             outcome = await (workspace.bounded(running) if workspace is not None else running)
         if workspace is not None:
-            return msgspec.structs.replace(outcome, workspace_digest=workspace.digest)
+            return msgspec.structs.replace(outcome, workspace_digest=workspace.left and workspace.left.digest)
         return outcome
+
+    @contextlib.asynccontextmanager
+    async def _workspace(self, asked: _Call) -> AsyncIterator[Workspace]:
+        """What the call leaves there is told with the step's result, also where it was cut short."""
+        if asked.is_test:
+            async with self._workspaces.passing() as passing:
+                yield passing
+            return
+        opening = self._workspaces.opened(asked.site, within_s=asked.patience_s, known=asked.workspace)
+        workspace: Workspace | None = None
+        try:
+            async with opening as workspace:
+                yield workspace
+        finally:
+            if workspace is not None and workspace.left is not None:
+                asked.left.append(workspace.left)
 
     def _refused(self, tool: HostedTool, authorities: tuple[Grants, ...]) -> ExecProfile:
         return refused_profile(backend_of(tool, self._sandboxes, authorities))

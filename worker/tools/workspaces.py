@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 from weakref import WeakValueDictionary
@@ -19,16 +20,19 @@ from weakref import WeakValueDictionary
 import msgspec
 import structlog
 
+from agentflow import limits
+from agentflow.artifacts.workspaces import layers_of, shelf_of
 from agentflow.clock import Clock
 from agentflow.contracts.agent_state import StateClaimed, StateRef
 from agentflow.contracts.artifact import ArtifactRef
 from agentflow.contracts.step import TOOLS_AGENT, StepFault
 from agentflow.contracts.tool_records import CallSite
+from agentflow.contracts.workspace import LayerHead, WorkspaceLeft, head_of, shelf_owner, written_head
 from agentflow.ids import TenantId
-from agentflow.ports import ArtifactDamaged, ArtifactLost, ArtifactStore, Shelf
+from agentflow.ports import ArtifactDamaged, ArtifactLost, ArtifactStore, ArtifactsUnavailable, Shelf
 from sandbox.policy import MIB
 from sandbox.tool_call import SandboxOutcome
-from sandbox.workspace import BYTES_MAX, UnsafeArtefact, digest, pack, unpack, usage
+from sandbox.workspace import BYTES_MAX, Seen, UnsafeArtefact, changes, digest_of, look, pack, unpack, usage
 from worker.outcome import StepFailed
 from worker.states.desk import Fenced
 
@@ -36,16 +40,11 @@ _IN_USE = "in use"
 _CLAIM_S_MAX, _SAVE_S = 30.0, 10.0
 _LOOK_EVERY_S = 0.5
 _CHUNK_BYTES = 1 << 20
+_SHELVES_KEPT = 2
+_NOT_YET = ArtifactRef("", 0)
 _COPY_KEPT_MS = 7 * 24 * 3600 * 1000
 
 log = structlog.get_logger(__name__)
-
-
-class Left(msgspec.Struct, frozen=True):
-    """What the last call left: its digest, and the archive that holds it."""
-
-    digest: str
-    archive: ArtifactRef
 
 
 class Ledger(Protocol):
@@ -79,89 +78,126 @@ class Workspaces:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     @asynccontextmanager
-    async def opened(self, site: CallSite, *, within_s: float) -> AsyncIterator["Workspace"]:
-        """Raises `StepFailed` before anything runs where the workspace is not what the last call left."""
+    async def opened(
+        self, site: CallSite, *, within_s: float, known: WorkspaceLeft | None = None
+    ) -> AsyncIterator["Workspace"]:
+        """Raises `StepFailed` before anything runs where the workspace is not what the last call left.
+
+        `known` is what the record says was left; in a fork, before its first call, nobody else can say it.
+        """
         ref = StateRef(TenantId(site.tenant_id), TOOLS_AGENT, site.execution_id)
         lock = self._locks.setdefault(ref, asyncio.Lock())
         async with lock:
             claimed = await self._ledger.claim(ref, within_s=min(within_s, _CLAIM_S_MAX))
-            place = _Place(self._folder / site.tenant_id / site.execution_id)
-            shelf = Shelf(site.tenant_id, site.execution_id)
-            before = msgspec.msgpack.decode(claimed.data, type=Left) if claimed.data else None
+            turn = _Turn(ref, claimed, _Place(self._folder / site.tenant_id / site.execution_id))
             workspace = Workspace("", self._bytes_max)
             try:
-                await self._prepare(place, shelf, before)
-                await asyncio.to_thread(place.mark, _IN_USE)
-                workspace.path = str(place.folder)
+                turn.before = _newest(claimed, known)
+                turn.seen = await self._prepare(turn)
+                await asyncio.to_thread(turn.place.mark, _IN_USE)
+                workspace.path = str(turn.place.folder)
                 yield workspace
             finally:
                 # Also where it was cancelled: while its worker lives, nothing that a call left is lost.
-                await asyncio.shield(self._finish(workspace, place, shelf, before, ref, claimed))
+                await asyncio.shield(self._finish(workspace, turn))
 
-    async def _finish(
-        self,
-        workspace: "Workspace",
-        place: "_Place",
-        shelf: Shelf,
-        before: Left | None,
-        ref: StateRef,
-        claimed: StateClaimed,
-    ) -> None:
+    async def _finish(self, workspace: "Workspace", turn: "_Turn") -> None:
         saved = False
         try:
             if workspace.path and not workspace.spoiled:
-                left = await self._keep(place, shelf, before)
-                await self._save(ref, claimed.version, msgspec.msgpack.encode(left))
+                left = await self._keep(turn)
+                await self._save(turn.ref, turn.claimed.version, msgspec.msgpack.encode(left))
                 saved = True
-                await asyncio.to_thread(place.mark, left.digest)
-                workspace.digest = left.digest
+                await asyncio.to_thread(turn.place.mark, left.digest)
+                workspace.left = left
+                await self._forget(turn, left)
         finally:
             if not saved:  # the next call begins where this one did
-                await self._let_go(ref, claimed)
+                await self._let_go(turn.ref, turn.claimed)
 
     async def sweep(self) -> None:
         """Remove copies that nobody used for long: what they hold is kept elsewhere."""
         await asyncio.to_thread(self._sweep)
 
-    async def _prepare(self, place: "_Place", shelf: Shelf, before: Left | None) -> None:
+    async def _prepare(self, turn: "_Turn") -> dict[str, Seen]:
+        """What is there when the call begins."""
+        place, before = turn.place, turn.before
         if not await asyncio.to_thread(place.look) or place.left == _IN_USE:
-            await self._fetch(place, shelf, before)
-            return
-        found = await asyncio.to_thread(digest, str(place.folder), bytes_max=self._bytes_max)
+            return await self._fetch(turn)
+        seen = await self._look(place)
+        found = digest_of(seen)
         if before is not None and found == before.digest:
-            return
+            return seen
         if found == place.left:  # untouched since we left it; another worker has gone on from there
-            await self._fetch(place, shelf, before)
-            return
+            return await self._fetch(turn)
         wanted = "nothing" if before is None else before.digest[:12]
         raise _diverged(f"expected {wanted}, found {found[:12]}")
 
-    async def _fetch(self, place: "_Place", shelf: Shelf, before: Left | None) -> None:
+    async def _fetch(self, turn: "_Turn") -> dict[str, Seen]:
+        place, before = turn.place, turn.before
         await asyncio.to_thread(place.begin_anew)
         if before is None:
-            return
-        with await asyncio.to_thread(tempfile.TemporaryFile) as archive:
-            try:
-                async for part in self._store.stream(shelf, before.archive):
-                    await asyncio.to_thread(archive.write, part)
-                archive.seek(0)
-                await asyncio.to_thread(unpack, archive, str(place.folder), bytes_max=self._bytes_max)
-            except (ArtifactLost, ArtifactDamaged, UnsafeArtefact) as error:
-                await asyncio.to_thread(place.remove)
-                raise _diverged(f"it cannot be brought back: {error.message}") from error
-        found = await asyncio.to_thread(digest, str(place.folder), bytes_max=self._bytes_max)
+            return {}
+        shelf = shelf_of(turn.ref.tenant, turn.ref.instance, before)
+        try:
+            layers = await layers_of(self._store, shelf, before)
+            for layer in layers:
+                await self._put_on(shelf, layer, place, is_bare=not before.number)
+        except (ArtifactLost, ArtifactDamaged, UnsafeArtefact) as error:
+            await asyncio.to_thread(place.remove)
+            raise _diverged(f"it cannot be brought back: {error.message}") from error
+        seen = await self._look(place)
+        found = digest_of(seen)
         if found != before.digest:
             raise _diverged(f"expected {before.digest[:12]}, brought back {found[:12]}")
-        log.info("workspace.fetched", execution=shelf.owner, digest=found[:12], bytes=before.archive.bytes)
+        log.info("workspace.fetched", execution=turn.ref.instance, digest=found[:12], layers=len(layers))
+        return seen
 
-    async def _keep(self, place: "_Place", shelf: Shelf, before: Left | None) -> Left:
-        found = await asyncio.to_thread(digest, str(place.folder), bytes_max=self._bytes_max)
-        if before is not None and found == before.digest:
-            return before
+    async def _put_on(self, shelf: Shelf, layer: ArtifactRef, place: "_Place", *, is_bare: bool) -> None:
+        """Unpack one layer over those below it. One from before there were layers has no head."""
         with await asyncio.to_thread(tempfile.TemporaryFile) as archive:
-            await asyncio.to_thread(pack, str(place.folder), archive, bytes_max=self._bytes_max)
+            async for part in self._store.stream(shelf, layer):
+                await asyncio.to_thread(archive.write, part)
             archive.seek(0)
-            return Left(found, await self._store.put(shelf, _chunks(archive)))
+            try:
+                head = LayerHead() if is_bare else head_of(archive.readline())
+            except msgspec.DecodeError as error:
+                raise UnsafeArtefact("a layer", f"it has no head ({error})") from None
+            over = head.below is not None
+            folder = str(place.folder)
+            await asyncio.to_thread(unpack, archive, folder, bytes_max=self._bytes_max, gone=head.gone, over=over)
+
+    async def _keep(self, turn: "_Turn") -> WorkspaceLeft:
+        """A layer with what the call changed; or with everything, where those below are too many or too large."""
+        now = await self._look(turn.place)
+        found = changes(turn.seen, now)
+        if turn.before is not None and not found:
+            return turn.before
+        content = sum(each.entry.size for each in now.values())
+        below = _grown(turn.before, found.bytes, content)
+        head, only = LayerHead(), None
+        if below is not None:
+            head, only = LayerHead(below.archive, found.gone), found.new
+        with await asyncio.to_thread(tempfile.TemporaryFile) as archive:
+            await asyncio.to_thread(archive.write, written_head(head))
+            folder = str(turn.place.folder)
+            await asyncio.to_thread(pack, folder, archive, bytes_max=self._bytes_max, only=only)
+            archive.seek(0)
+            left = _next(turn.before, below, digest_of(now), found.bytes if below else content)
+            shelf = shelf_of(turn.ref.tenant, turn.ref.instance, left)
+            return msgspec.structs.replace(left, archive=await self._store.put(shelf, _chunks(archive)))
+
+    async def _forget(self, turn: "_Turn", left: WorkspaceLeft) -> None:
+        """The shelf before the one before, once another is begun: so what versions take is bounded."""
+        if turn.before is not None and turn.before.shelf < left.shelf and left.shelf > _SHELVES_KEPT:
+            old = shelf_owner(turn.ref.instance, left.shelf - _SHELVES_KEPT)
+            try:
+                await self._store.drop(Shelf(turn.ref.tenant, old))
+            except ArtifactsUnavailable as error:
+                log.warning("workspace.not_forgotten", execution=turn.ref.instance, reason=error.message)
+
+    async def _look(self, place: "_Place") -> dict[str, Seen]:
+        return await asyncio.to_thread(look, str(place.folder), bytes_max=self._bytes_max)
 
     async def _save(self, ref: StateRef, version: int, data: bytes) -> None:
         try:
@@ -182,11 +218,11 @@ class Workspaces:
 
 
 class Workspace:
-    """One call's hold on a folder. `digest` is what the call left, once that is kept."""
+    """One call's hold on a folder. `left` is what the call left, once that is kept."""
 
     def __init__(self, path: str, bytes_max: int) -> None:
         self.path = path
-        self.digest: str | None = None
+        self.left: WorkspaceLeft | None = None
         self.spoiled = False  # it holds more than is kept
         self._bytes_max = bytes_max
 
@@ -206,6 +242,17 @@ class Workspace:
             full = f"The tool wrote more than {self._bytes_max // MIB} MiB into the workspace."
             raise StepFailed(StepFault("disk_exceeded", full))
         return await call
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One call's turn with a workspace: from what was left before it to what it leaves."""
+
+    ref: StateRef
+    claimed: StateClaimed
+    place: "_Place"
+    before: WorkspaceLeft | None = None
+    seen: dict[str, Seen] = field(default_factory=dict)
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -259,6 +306,44 @@ class _Place:
 async def _chunks(archive: BinaryIO) -> AsyncIterator[bytes]:
     while part := await asyncio.to_thread(archive.read, _CHUNK_BYTES):
         yield part
+
+
+def _newest(claimed: StateClaimed, known: WorkspaceLeft | None) -> WorkspaceLeft | None:
+    """The ledger may be ahead of the record, while the outcome of a call is under way. It is never behind."""
+    if not claimed.data:
+        return known
+    ledger = msgspec.msgpack.decode(claimed.data, type=WorkspaceLeft)
+    if known is not None and known.number >= ledger.number and known.digest != ledger.digest:
+        raise _diverged(f"version {known.number} is on record, and version {ledger.number} was found")
+    return ledger
+
+
+def _grown(before: WorkspaceLeft | None, new: int, content: int) -> WorkspaceLeft | None:
+    """What a layer with the changes may lie on; None where it has to hold everything."""
+    if before is None or not before.number or before.layers >= limits.WORKSPACE_LAYERS_MAX:
+        return None
+    most = max(limits.WORKSPACE_LAYERS_BYTES_MIN, limits.WORKSPACE_OUTGROWN * content)
+    if before.bytes + new > most or before.shelved + new > limits.WORKSPACE_SHELF_BYTES_MAX:
+        return None
+    return before
+
+
+def _next(before: WorkspaceLeft | None, below: WorkspaceLeft | None, digest: str, new: int) -> WorkspaceLeft:
+    """The version after `before`, but for its archive."""
+    number = 1 if before is None else before.number + 1
+    if below is not None:
+        return msgspec.structs.replace(
+            below,
+            digest=digest,
+            number=number,
+            layers=below.layers + 1,
+            bytes=below.bytes + new,
+            shelved=below.shelved + new,
+        )
+    shelf, shelved = (1, 0) if before is None else (before.shelf, before.shelved)
+    if not shelf or shelved + new > limits.WORKSPACE_SHELF_BYTES_MAX:
+        shelf, shelved = shelf + 1, 0
+    return WorkspaceLeft(digest, _NOT_YET, number, bytes=new, shelf=shelf, shelved=shelved + new)
 
 
 def _diverged(how: str) -> StepFailed:
