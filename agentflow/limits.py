@@ -68,6 +68,7 @@ ANSWERS_AT_ONCE_MAX = 256  # requests over the bus being answered; more wait in 
 ADMIT_AT_ONCE = 1_000  # queued executions that enter or get room in one transaction
 PRIORITY_MAX = 100  # and as far below zero: an order, not a number to compute with
 WORKFLOW_CONCURRENCY_MAX = 1_000_000
+PAUSED_AT_ONCE = 500  # when a whole deployment is paused: a page of its executions, committed together
 OPEN_EXECUTIONS_MAX = 20_000  # executions an owner keeps in memory; idle ones beyond it are read again when needed
 DISPATCH_WINDOW = 1_024  # steps of a tenant that an agent has at once: a flood waits at its owner, not in the mailbox
 AGENT_CONCURRENCY_DEFAULT = 64

@@ -35,6 +35,7 @@ from control_plane.live.feed import Feed
 from control_plane.orchestrator.forking import ForkWanted, parting
 from control_plane.orchestrator.moves import CannotMove, MoveWanted, judged
 from control_plane.orchestrator.orchestrator import ExecutionNotFound, Orchestrator
+from control_plane.pausing import Pausing
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.executions import ExecutionFilter, ExecutionPages
 from control_plane.registry.plans import PlanStep
@@ -182,6 +183,7 @@ class ControlPlane:
     deployments: Deployments
     traces: Traces
     snapshots: Snapshots
+    pausing: Pausing
     setup: Setup
 
     async def register(

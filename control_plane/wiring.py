@@ -33,6 +33,7 @@ from control_plane.orchestrator.bounds import Bounds
 from control_plane.orchestrator.hearing import Hearing
 from control_plane.orchestrator.orchestrator import Orchestrator
 from control_plane.orchestrator.ownership import Ownership
+from control_plane.pausing import Pausing
 from control_plane.registry.agent_states import AgentStates
 from control_plane.registry.agents import LiveAgents
 from control_plane.registry.tool_questions import answer_definitions, tests_on
@@ -144,6 +145,13 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             deployments=deployments,
             traces=Traces(executions, store, audit),
             snapshots=records,
+            pausing=Pausing(
+                tenants=identity.tenants,
+                pages=executions,
+                executions=orchestrator,
+                trail=trail,
+                now_ms=clock.now_ms,
+            ),
             setup=_setup(settings, db),
         )
         upkeep = retention_kept(db, _purge(settings, db, artifacts, clock), clock)

@@ -12,7 +12,7 @@ from agentflow.cli.output import JsonFlag, print_json, stdout
 
 if TYPE_CHECKING:
     from agentflow.sdk.client import Client
-    from agentflow.sdk.models import Execution
+    from agentflow.sdk.models import Execution, PlatformAsked
 
 __all__ = ["app"]  # the commands of `af executions`, with these added
 
@@ -25,11 +25,16 @@ WorkflowOption = Annotated[
     str | None, typer.Option("--workflow", help="All executions of this workflow.", show_default=False)
 ]
 EverythingOption = Annotated[bool, typer.Option("--all", help="All executions of the tenant.")]
+EverywhereOption = Annotated[
+    bool, typer.Option("--everywhere", help="All executions of all tenants, for who runs the deployment.")
+]
 
 
-def _ensure_one_way(execution: str | None, workflow: str | None, everything: bool) -> None:
-    if [execution is not None, workflow is not None, everything].count(True) != 1:
-        raise UnusableInput("which executions is not clear", "Name one, or give --workflow NAME, or give --all.")
+def _ensure_one_way(execution: str | None, workflow: str | None, *wide: bool) -> None:
+    if [execution is not None, workflow is not None, *wide].count(True) != 1:
+        raise UnusableInput(
+            "which executions is not clear", "Name one, or give one of --workflow NAME, --all and --everywhere."
+        )
 
 
 def _ask_all(json: bool, what: str, ask: "Callable[[Client], Awaitable[int]]") -> None:
@@ -44,6 +49,21 @@ def _ask_all(json: bool, what: str, ask: "Callable[[Client], Awaitable[int]]") -
         print_json({what: count})
     else:
         stdout().print(f"{count} {what}.")
+
+
+def _ask_platform(json: bool, what: str, ask: "Callable[[Client], Awaitable[PlatformAsked]]") -> None:
+    async def run() -> "PlatformAsked":
+        from agentflow.cli.connection import control_plane
+
+        async with control_plane() as api:
+            return await ask(api)
+
+    asked = asyncio.run(run())
+    if json:
+        print_json({what: asked.executions, "tenants": asked.tenants})
+    else:
+        tenants = "1 tenant" if asked.tenants == 1 else f"{asked.tenants} tenants"
+        stdout().print(f"{asked.executions} {what}, of {tenants}.")
 
 
 def ask(json: bool, ask: "Callable[[Client], Awaitable[Execution]]") -> None:
@@ -65,10 +85,11 @@ def pause(
     execution: OneOrNone = None,
     workflow: WorkflowOption = None,
     everything: EverythingOption = False,
+    everywhere: EverywhereOption = False,
     reason: ReasonOption = "",
     json: JsonFlag = False,
 ) -> None:
-    """Begin nothing new in an execution, in all of a workflow, or in all there are.
+    """Begin nothing new in an execution, in all of a workflow, of the tenant, or of the whole deployment.
 
     Steps that run may end, and their results are kept.
 
@@ -77,11 +98,14 @@ def pause(
       af executions pause exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA --reason "supplier is down"
       af executions pause --workflow support
       af executions pause --all --reason "maintenance"
+      af executions pause --everywhere --reason "the model provider is down"
     """
-    if execution is not None and not everything and workflow is None:
+    _ensure_one_way(execution, workflow, everything, everywhere)
+    if execution is not None:
         ask(json, lambda api: api.pause(execution, reason=reason))
+    elif everywhere:
+        _ask_platform(json, "paused", lambda api: api.pause_everywhere(reason=reason))
     else:
-        _ensure_one_way(execution, workflow, everything)
         _ask_all(json, "paused", lambda api: api.pause_all(workflow=workflow, reason=reason))
 
 
@@ -90,19 +114,25 @@ def resume(
     execution: OneOrNone = None,
     workflow: WorkflowOption = None,
     everything: EverythingOption = False,
+    everywhere: EverywhereOption = False,
     json: JsonFlag = False,
 ) -> None:
-    """Let a paused execution go on, or all paused ones of a workflow, or all there are.
+    """Let a paused execution go on, or all paused ones of a workflow or of the tenant.
+
+    With --everywhere, all that `pause --everywhere` has paused: what a tenant has paused itself stays so.
 
     \b
     Examples:
       af executions resume exec_01JD3ZJ4W3E5V8Q2N7M0K1T9XA
       af executions resume --all
+      af executions resume --everywhere
     """
-    if execution is not None and not everything and workflow is None:
+    _ensure_one_way(execution, workflow, everything, everywhere)
+    if execution is not None:
         ask(json, lambda api: api.resume(execution))
+    elif everywhere:
+        _ask_platform(json, "resumed", lambda api: api.resume_everywhere())
     else:
-        _ensure_one_way(execution, workflow, everything)
         _ask_all(json, "resumed", lambda api: api.resume_all(workflow=workflow))
 
 

@@ -311,6 +311,7 @@ def _paused(state: ExecutionState, version: int, event: happened.ExecutionPaused
         version=version,
         status=Status.PAUSED,
         paused_at_ms=event.at_ms,
+        paused_by=event.request,
         stopped_at=event.breakpoint,
         held=NOTHING.put_all({f"{state.version:015d}.{at:06d}": one for at, one in enumerate(event.held)}),
         seen=_saw(state, event.request) if event.request else state.seen,
@@ -326,6 +327,7 @@ def _unpaused(state: ExecutionState, at_ms: int) -> ExecutionState:
         state,
         status=Status.RUNNING,
         paused_at_ms=None,
+        paused_by="",
         held=NOTHING,
         stopped_at="",
         deadline_ms=None if state.deadline_ms is None else state.deadline_ms + paused_ms,
@@ -337,7 +339,7 @@ def _closed(state: ExecutionState, version: int, at_ms: int, status: Status) -> 
     closed: dict[str, Any] = dict.fromkeys(
         ("in_flight", "waiting", "children", "tasks", "timers", "awaited", "held", "doubts"), NOTHING
     )
-    closed |= {"due": Agenda(), "paused_at_ms": None, "ending": None, "broken": None}
+    closed |= {"due": Agenda(), "paused_at_ms": None, "paused_by": "", "ending": None, "broken": None}
     return replace(state, version=version, ended_at_ms=at_ms, status=status, **closed)
 
 

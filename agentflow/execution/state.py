@@ -132,6 +132,7 @@ class ExecutionState(msgspec.Struct, frozen=True):
 
     # How it stands.
     paused_at_ms: int | None = None
+    paused_by: str = ""  # the request that asked for it; empty at a breakpoint
     breakpoints: tuple[str, ...] = ()  # keys of the program before which to stop
     stopped_at: str = ""  # the breakpoint it is paused at
     held: FrozenMap[Answered] = _EMPTY  # what ended while paused, in its order: told to the program on resume

@@ -318,6 +318,13 @@ class Isolation(msgspec.Struct, frozen=True):
     workers: int
 
 
+class PlatformAsked(msgspec.Struct, frozen=True):
+    """How many executions of how many tenants were paused, or went on."""
+
+    executions: int
+    tenants: int
+
+
 class DeploymentStatus(msgspec.Struct, frozen=True):
     version: str
     mode: str

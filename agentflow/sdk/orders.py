@@ -9,8 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from agentflow.errors import Conflict
+from agentflow.limits import WAIT_S_MAX
 from agentflow.sdk.executions import ExecutionRequests
-from agentflow.sdk.models import Execution, MoveVerdict, StartedExecution
+from agentflow.sdk.models import Execution, MoveVerdict, PlatformAsked, StartedExecution
 from agentflow.sdk.requests import new_key, segment
 
 _AT_ONCE = 200  # executions asked beside each other
@@ -30,6 +31,15 @@ class OrderRequests(ExecutionRequests):
 
     async def resume_all(self, *, workflow: str | None = None) -> int:
         return await self._each("paused", workflow, self.resume)
+
+    async def pause_everywhere(self, *, reason: str = "") -> PlatformAsked:
+        """Every execution of every tenant that runs now. For who runs the deployment."""
+        body = {"reason": reason}
+        return await self._ask("POST", "/platform/pause", PlatformAsked, body, key=new_key(), within_s=WAIT_S_MAX)
+
+    async def resume_everywhere(self) -> PlatformAsked:
+        """What `pause_everywhere` has paused. What a tenant has paused itself stays so."""
+        return await self._ask("POST", "/platform/resume", PlatformAsked, key=new_key(), within_s=WAIT_S_MAX)
 
     async def _each(self, status: str, workflow: str | None, ask: Callable[[str], Awaitable[Execution]]) -> int:
         """Ask it of all with a status, page by page: whoever was asked has another one. Who ended meanwhile is left."""

@@ -23,6 +23,7 @@ from control_plane.api import (
     moves,
     orders,
     people,
+    platform,
     replays,
     schedules,
     snapshots,
@@ -90,6 +91,7 @@ def routes(control_plane: ControlPlane, version: str, *, any_host: bool = False)
         costs,
         live,
         status,
+        platform,
         health,
         document,
     ):

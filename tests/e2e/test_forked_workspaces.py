@@ -139,7 +139,7 @@ async def state_at(api: Client, execution: str, version: int) -> dict:
     return json.loads(answer.content)
 
 
-async def test_a_fork_at_the_seventh_round_has_the_state_and_the_files_of_then_and_the_original_keeps_its_own(api, child):
+async def test_a_fork_at_the_seventh_round_has_the_state_and_files_of_then_and_the_original_keeps_its_own(api, child):
     original = await api.history(child)
     rounds = await rounds_of(api, child)
     seventh, eighth = rounds[6], rounds[7]

@@ -277,6 +277,11 @@ def _move(call):
         call("POST", f"/api/v1/executions/{{execution}}/move{part}", {"to": "1.0.0"}, names={"execution": held})
 
 
+def _pause_everywhere(call):
+    call("POST", "/api/v1/platform/pause", {"reason": "maintenance"})
+    call("POST", "/api/v1/platform/resume")
+
+
 def _trace(call, execution):
     trace = call("GET", "/api/v1/executions/{execution}", names={"execution": execution}).json()["trace_id"]
     call("GET", "/api/v1/traces/{trace}", names={"trace": trace})
