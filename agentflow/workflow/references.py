@@ -24,6 +24,11 @@ def tools_named(definition: Any) -> set[str]:
     return {name.partition("@")[0] for name in _texts(definition, "tool")}
 
 
+def steps_with_tools(definition: Any) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Whatever asks for a tool, and where it stands."""
+    return ((value, at) for value, at in _parts(definition) if isinstance(value.get("tool"), str))
+
+
 def _texts(definition: Any, key: str) -> set[str]:
     return {value[key] for value, _ in _parts(definition) if isinstance(value.get(key), str)}
 

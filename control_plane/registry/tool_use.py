@@ -4,10 +4,12 @@ Called by the workflow registry with the tools that are known. A registered tool
 built-in tool is told as a warning, because a worker may host a tool of its own under that name.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from agentflow.errors import Problem
+from agentflow.tools.repeating import Repeatable, in_vain
+from agentflow.workflow.references import steps_with_tools
 from agentflow.workflow.source_map import Document, Path, path_text
 from control_plane.registry.schemas import compile_schema, input_problems
 from control_plane.registry.tools import RegisteredTool
@@ -16,13 +18,13 @@ _TEMPLATE = "${"
 
 
 def tools_named(definition: Mapping[str, Any]) -> list[str]:
-    return sorted({step["tool"] for _, step in _steps(definition.get("spec", {}), ("spec",))})
+    return sorted({step["tool"] for step, _ in steps_with_tools(definition)})
 
 
 def tool_problems(document: Document, known: Mapping[str, RegisteredTool]) -> tuple[list[Problem], list[Problem]]:
     """What is wrong for certain, and what may be."""
     wrong, doubtful = [], []
-    for path, step in _steps(document.data.get("spec", {}), ("spec",)):
+    for step, path in steps_with_tools(document.data):
         tool = known.get(step["tool"])
         if tool is None:
             place = (*path, "tool")
@@ -43,32 +45,9 @@ def tool_problems(document: Document, known: Mapping[str, RegisteredTool]) -> tu
             for where, message in _mismatches(tool.spec.get("input", {}), step.get("input", {}))
         ]
         (doubtful if tool.builtin else wrong).extend(found)
-        if _retries_in_vain(tool, step):
-            message = f"{tool.name} {tool.version} is called once at most, so it is never tried again."
-            hint = "Remove `retry`, give the tool a `reconcile`, or make it idempotent by handing its effect key on."
-            wrong.append(_placed(document, (*path, "retry"), message, hint))
+        repeated = in_vain(f"{tool.name} {tool.version}", Repeatable.of(tool.spec), step, document, path)
+        wrong += [repeated] if repeated is not None else []
     return wrong, doubtful
-
-
-def _retries_in_vain(tool: RegisteredTool, step: Mapping[str, Any]) -> bool:
-    """A rule to repeat what must not be repeated, of a tool that cannot look whether it was done."""
-    if tool.spec.get("effect") != "at_most_once" or tool.spec.get("run", {}).get("reconcile"):
-        return False
-    retry = step.get("retry")
-    return isinstance(retry, dict) and retry.get("max_attempts", 1) != 1
-
-
-def _steps(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every mapping with a `tool`, outside of inputs and schemas, whatever the planner."""
-    if isinstance(value, dict):
-        if isinstance(value.get("tool"), str):
-            yield path, value
-        for key, item in value.items():
-            if key not in ("input", "output"):
-                yield from _steps(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _steps(item, (*path, index))
 
 
 def _mismatches(schema: dict[str, Any], given: Any) -> list[tuple[Path, str]]:

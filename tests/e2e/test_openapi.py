@@ -358,6 +358,7 @@ def test_every_operation_succeeds_at_least_once(document, http, known):
         call("GET", f"/api/v1/audit{part}")
     _move(call)
     _trace(call, known["execution"])
+    _pause_everywhere(call)
     left = {operation for operation in operations(document) if operation not in done}
     assert left == set(), "operations that no test has seen succeed"
     asyncio.run(_all_are_recorded(document, http))

@@ -2,17 +2,28 @@
 
 import asyncio
 import json
+import os
 import shutil
+import tarfile
+from io import BytesIO
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from agentflow import limits
 from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
+from agentflow.contracts.agent_state import StateRef
 from agentflow.contracts.step import StepRequest
 from agentflow.contracts.tool_questions import ToolTest
+from agentflow.contracts.tool_records import CallSite
+from agentflow.contracts.workspace import WorkspaceLeft
+from agentflow.ports import Shelf
 from agentflow.testing import eventually
 from sandbox.policy import MIB
 from sandbox.runner import Sandboxes
+from sandbox.workspace import digest
 from tests.integration.test_worker_tools import Granted, Kept, fault
 from tests.ledger import Ledger
 from worker.agents.agent import StepContext
@@ -41,19 +52,21 @@ class Machine:
 
     def __init__(self, tools, kept, home, ledger) -> None:
         self.tools, self.kept, self.home, self.ledger = tools, kept, home, ledger
+        self.left = []  # what each call left, as its step tells it
 
     @property
     def folder(self):
         (found,) = (path for path in (self.home / "default" / "exec_1").iterdir() if path.is_dir())
         return found
 
-    async def script(self, script: str, *, tool: str = "shell.run", workflow: str = "flow"):
+    async def script(self, script: str, *, tool: str = "shell.run", workflow: str = "flow", known=None):
         given = {"script": script, "in_workspace": True} if tool == "shell.run" else {"code": script}
         request = StepRequest("exec_1", workflow, 0, "step", "step", 1, given, 30_000, "key", tool)
-        return await self.tools.run(request, StepContext("exec_1", "step", 1, "key", 0))
+        context = StepContext("exec_1", "step", 1, "key", 0, left=self.left)
+        return await self.tools.run(msgspec.structs.replace(request, workspace=known), context)
 
-    async def said(self, script: str) -> str:
-        return (await self.script(script))["stdout"]
+    async def said(self, script: str, *, known=None) -> str:
+        return (await self.script(script, known=known))["stdout"]
 
 
 @pytest.fixture
@@ -61,9 +74,9 @@ async def machine(tmp_path):
     made = []
     shared = Ledger()
 
-    async def new(name: str, *, bytes_max: int = 16 * MIB) -> Machine:
+    async def new(name: str, *, bytes_max: int = 16 * MIB, ledger: Ledger | None = None) -> Machine:
         kept, home = Kept(), tmp_path / name / "workspaces"
-        ledger = Ledger(memory=shared.memory, worker=name)
+        ledger = ledger or Ledger(memory=shared.memory, worker=name)
         ledger.lost.add("crashed")
         file = parse_agents(FILE, tmp_path / "agents.yaml")
         store = await open_artifacts(f"file://{tmp_path / 'artifacts'}")
@@ -218,3 +231,127 @@ async def test_copies_that_nobody_used_for_long_are_removed_and_fetched_when_the
 
     assert not list(one.home.glob("*/*"))
     assert await one.said("cat a") == "kept\n"
+
+
+async def test_every_version_that_was_left_can_be_begun_with_where_nothing_else_is_known(machine):
+    """As a fork does, whose own ledger is still empty."""
+    one = await machine("one")
+    for line in ("first", "second", "third"):
+        await one.script(f"echo {line} >> log; mkdir {line}")
+    await one.script("rm -r first; echo anew > log")
+
+    for known, log in zip(one.left, ("first", "first second", "first second third", "anew"), strict=True):
+        other = await machine(f"of {known.number}", ledger=Ledger())
+        assert (await other.said("cat log", known=known)).split() == log.split()
+        assert other.left[-1] == known, "looking left the same version"
+        assert digest(str(other.folder)) == known.digest
+
+
+async def test_a_version_on_record_that_is_not_there_stops_the_step_before_the_tool_acts(machine, tmp_path):
+    one = await machine("one")
+    await one.script("echo kept > a")
+    ahead = msgspec.structs.replace(one.left[-1], number=2, digest="d" * 64)
+    behind = await fault(one.script("echo acted > acted", known=ahead))
+    assert (behind.code, (one.folder / "acted").exists()) == ("workspace_diverged", False)
+    assert await one.said("ls", known=one.left[-1]) == "a\n"
+
+    shutil.rmtree(tmp_path / "artifacts" / "default")
+    other = await machine("other", ledger=Ledger())
+    lost = await fault(other.script("echo acted > acted", known=one.left[-1]))
+    assert lost.code == "workspace_diverged"
+
+
+async def test_a_workspace_from_before_there_were_layers_is_taken_up(machine, tmp_path):
+    one = await machine("one")
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "a").write_text("of the release before\n")
+    archive = BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as made:
+        made.add(old / "a", "a")
+    store = await open_artifacts(f"file://{tmp_path / 'artifacts'}")
+    ref = await store.put(Shelf("default", "exec_1"), archive.getvalue())
+    before = msgspec.msgpack.encode({"digest": digest(str(old)), "archive": msgspec.to_builtins(ref)})
+    key = StateRef("default", "tools", "exec_1")
+    claimed = await one.ledger.claim(key, within_s=1)
+    await one.ledger.save(key, claimed.version, before, "step", release=True, within_s=1)
+
+    assert await one.said("cat a; echo more >> a") == "of the release before\n"
+    assert await (await machine("other")).said("cat a") == "of the release before\nmore\n"
+
+
+class Directly:
+    """Calls without a sandbox: what happens in the folder is done here."""
+
+    def __init__(self, tmp_path, store) -> None:
+        self.store, self.artifacts, self.known = store, tmp_path / "artifacts", None
+        self.workspaces = Workspaces(tmp_path / "home", ledger=Ledger(), store=store, clock=SystemClock())
+
+    async def call(self, act) -> WorkspaceLeft:
+        async with self.workspaces.opened(CallSite("default", "exec_1", "s", 1, "t"), within_s=10) as workspace:
+            act(workspace.path)
+        return workspace.left
+
+    def shelves(self) -> dict[str, int]:
+        folders = sorted((self.artifacts / "default").iterdir())
+        return {folder.name: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
+
+
+@pytest.fixture
+async def directly(tmp_path) -> Directly:
+    return Directly(tmp_path, await open_artifacts(f"file://{tmp_path / 'artifacts'}"))
+
+
+@pytest.mark.parametrize("how", ["a file more each time", "one file that grows"])
+async def test_what_versions_take_grows_with_what_changes_and_not_with_what_there_is(directly, how):
+    """UA-1 c has 30 KB a step: here, too, where 10 KB of files are added by each."""
+    calls = 250
+
+    def adding(number: int):
+        def act(folder: str) -> None:
+            name = f"{number}" if how == "a file more each time" else "log"
+            with Path(folder, name).open("ab") as file:
+                file.write(os.urandom(10_000))
+
+        return act
+
+    for number in range(calls):
+        left = await directly.call(adding(number))
+
+    assert left.number == calls
+    assert sum(directly.shelves().values()) <= 30_000 * calls
+
+
+async def test_a_version_whose_layers_have_outgrown_it_begins_anew(directly, monkeypatch):
+    monkeypatch.setattr(limits, "WORKSPACE_LAYERS_BYTES_MIN", 0)
+
+    def rewriting(folder: str) -> None:
+        Path(folder, "data").write_bytes(os.urandom(100_000))
+
+    depths = [(await directly.call(rewriting)).layers for _ in range(6)]
+
+    assert depths == [1, 2, 1, 2, 1, 2]
+    monkeypatch.setattr(limits, "WORKSPACE_LAYERS_MAX", 2)
+    monkeypatch.setattr(limits, "WORKSPACE_LAYERS_BYTES_MIN", 10_000_000)
+    assert [(await directly.call(rewriting)).layers for _ in range(3)] == [1, 2, 1]
+
+
+async def test_two_shelves_of_versions_are_kept_and_the_newest_are_on_them(directly, monkeypatch, tmp_path):
+    monkeypatch.setattr(limits, "WORKSPACE_SHELF_BYTES_MAX", 300_000)
+
+    def writing(number: int):
+        return lambda folder: Path(folder, "data").write_bytes(os.urandom(99_000) + bytes([number]))
+
+    lefts = []
+    for number in range(12):
+        lefts.append(await directly.call(writing(number)))
+        assert len(directly.shelves()) <= 2
+        assert sum(directly.shelves().values()) <= 2 * 310_000
+
+    assert [left.shelf for left in lefts] == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+    for known in lefts[-6:]:
+        other = Workspaces(tmp_path / f"{known.number}", ledger=Ledger(), store=directly.store, clock=SystemClock())
+        site = CallSite("default", "exec_1", "s", 1, "t")
+        async with other.opened(site, within_s=10, known=known) as workspace:
+            data = await asyncio.to_thread(Path(workspace.path, "data").read_bytes)
+        assert data[-1] == known.number - 1

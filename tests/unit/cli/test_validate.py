@@ -116,3 +116,63 @@ def test_reduced_isolation_is_told_to_who_uses_tools(
     assert "reduced" not in capsys.readouterr().err
     assert af(["validate", "tools.yaml"]) == ExitCode.OK
     assert ("reduced" in capsys.readouterr().err) is warned
+
+
+PAYING = """\
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: paying, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: pay
+    final_states: [pay]
+    states:
+      pay:
+        tool: bank.pay
+        retry: {max_attempts: 3}
+"""
+AGENTS = """\
+apiVersion: agentflow/v1
+kind: Agents
+tools:
+  bank.pay: {type: function, call: "bank:pay", effect: EFFECT}
+"""
+TOOL = """\
+apiVersion: agentflow/v1
+kind: Tool
+metadata: {name: bank.pay, version: 1.0.0}
+spec:
+  run: {type: function, call: "bank:pay"RECONCILE}
+  input: {type: object}
+  output: {type: object}
+  effect: at_most_once
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "verdict"),
+    [
+        (AGENTS.replace("EFFECT", "at_most_once"), ExitCode.REJECTED),
+        (AGENTS.replace("EFFECT", 'at_most_once, reconcile: "bank:paid"'), ExitCode.OK),
+        (AGENTS.replace("EFFECT", "idempotent"), ExitCode.OK),
+        (AGENTS.replace("EFFECT", "transactional"), ExitCode.OK),
+        (TOOL.replace("RECONCILE", ""), ExitCode.REJECTED),
+        (TOOL.replace("RECONCILE", ', reconcile: "bank:paid"'), ExitCode.OK),
+    ],
+)
+def test_a_rule_to_repeat_what_must_not_be_done_twice_is_a_fault(
+    tool: str, verdict: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("paying.yaml").write_text(PAYING)
+    Path("tool.yaml").write_text(tool)
+
+    assert af(["validate", "paying.yaml", "--tools", "tool.yaml"]) == verdict
+
+    told = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning")]
+    if verdict == ExitCode.REJECTED:
+        (line,) = told
+        assert line.startswith("paying.yaml:12:16: `bank.pay` is called once at most, so it is never tried again.")
+        assert "Remove `retry`, give the tool a `reconcile`" in line
+    else:
+        assert told == []

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import socket
 import stat
 import tarfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.workspace import UnsafeArtefact, digest, entries, pack, unpack, usage
+from sandbox.workspace import UnsafeArtefact, changes, digest, entries, look, pack, unpack, usage
 
 SECRET = b"s3cret-of-the-host"
 
@@ -226,3 +227,84 @@ def test_usage_counts_what_is_on_disk_and_not_what_is_claimed(workspace):
     (workspace / "full").write_bytes(os.urandom(300_000))
 
     assert 300_000 <= usage(str(workspace)) < 1_000_000
+
+
+def layered(before: Path, after: Path, target: Path) -> int:
+    """Make `after` of a copy of `before` by what differs alone; how many bytes of content that took."""
+    shutil.copytree(before, target, symlinks=True)
+    found = changes(look(str(before)), look(str(after)))
+    archive = io.BytesIO()
+    pack(str(after), archive, only=found.new)
+    archive.seek(0)
+    unpack(archive, str(target), gone=found.gone, over=True)
+    return found.bytes
+
+
+def test_a_layer_makes_one_version_of_another_whatever_was_changed(tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for name in ("kept", "gone/deep", "was_folder", "was_file_below"):
+        (before / name).mkdir(parents=True)
+    for name in ("kept/a", "gone/deep/b", "was_folder/c", "file", "replaced", "becomes_link", "runs"):
+        (before / name).write_text(f"before {name}")
+    (before / "link").symlink_to("file")
+    (before / "log").write_bytes(b"x" * 100_000)
+    shutil.copytree(before, after, symlinks=True)
+    shutil.rmtree(after / "gone")
+    shutil.rmtree(after / "was_folder")
+    (after / "was_folder").write_text("a file now")
+    (after / "file").unlink()
+    (after / "file").mkdir()
+    (after / "file" / "inside").write_text("of what was a file")
+    (after / "replaced").write_text("after")
+    (after / "becomes_link").unlink()
+    (after / "becomes_link").symlink_to("kept/a")
+    (after / "link").unlink()
+    (after / "link").symlink_to("kept")
+    (after / "runs").chmod(0o755)
+    with (after / "log").open("ab") as log:
+        log.write(b"one line more")
+
+    took = layered(before, after, tmp_path / "made")
+
+    assert digest(str(tmp_path / "made")) == digest(str(after))
+    assert (tmp_path / "made" / "runs").stat().st_mode & stat.S_IXUSR
+    assert took < 10_000, "of a file that grew, its end is taken"
+    assert not changes(look(str(after)), look(str(tmp_path / "made")))
+
+
+@pytest.mark.parametrize("size", [0, 1, 8_191, 8_192, 8_193, 20_000, 30_000])
+def test_a_file_that_was_cut_or_written_over_is_the_same_again(tmp_path, size):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder, content in ((before, b"a" * 20_000), (after, b"a" * min(size, 10_000) + b"b" * max(0, size - 10_000))):
+        folder.mkdir()
+        (folder / "data").write_bytes(content)
+
+    layered(before, after, tmp_path / "made")
+
+    assert (tmp_path / "made" / "data").read_bytes() == (after / "data").read_bytes()
+
+
+@pytest.mark.parametrize("gone", ["../secret", "/etc/passwd", "link/secret", "a/../../secret", ""])
+def test_what_a_layer_says_is_gone_is_never_removed_outside(workspace, tmp_path, gone):
+    (workspace / "link").symlink_to(tmp_path)
+    archive = packed(tmp_path / "workspace" / "out")
+
+    with pytest.raises(UnsafeArtefact):
+        unpack(archive, str(workspace), gone=[gone], over=True)
+
+    assert (tmp_path / "secret").read_bytes() == SECRET
+
+
+def test_a_layer_goes_on_from_what_is_there_and_never_through_a_link(workspace, tmp_path):
+    (workspace / "log").symlink_to(tmp_path / "secret")
+    member = tarfile.TarInfo("log")
+    member.size, member.pax_headers = 1, {"AGENTFLOW.from": "1"}
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as made:
+        made.addfile(member, io.BytesIO(b"x"))
+    archive.seek(0)
+
+    with pytest.raises(UnsafeArtefact):
+        unpack(archive, str(workspace), over=True)
+
+    assert (tmp_path / "secret").read_bytes() == SECRET
