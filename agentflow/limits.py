@@ -182,9 +182,9 @@ AUDIT_IN_FLIGHT_MAX = 1_000  # records of tools handed to us and not yet durable
 # What a worker keeps.
 SPOOL_MB = 256  # results on disk while the bus is away; beyond it they stay in memory, and no more steps are taken
 AGENT_STATE_BYTES_MAX = 512 * 1024  # compressed; it travels in one message
-WORKSPACE_LAYERS_MAX = 512  # of one version of a workspace: bringing it back reads no more artifacts than that
-WORKSPACE_OUTGROWN = 2  # a version whose layers have so many times what it holds begins with a whole one again
-WORKSPACE_LAYERS_BYTES_MIN = 1024 * 1024  # but not below: a small workspace is cheap to bring back anyhow
+WORKSPACE_SHEETS_MAX = 512  # of one version of a workspace: bringing it back reads no more artifacts than that
+WORKSPACE_OUTGROWN = 2  # a version whose sheets have so many times what it holds begins with a whole one again
+WORKSPACE_SHEETS_BYTES_MIN = 1024 * 1024  # but not below: a small workspace is cheap to bring back anyhow
 WORKSPACE_SHELF_BYTES_MAX = 1024**3  # of versions on one shelf; a workspace keeps two, and a fork finds those
 AGENT_STATE_ANSWERS_MAX = 16  # newest answers a state remembers, so that a repeated step is not applied twice
 

@@ -43,7 +43,7 @@ class Asked(msgspec.Struct, frozen=True):
     tenants: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Pausing:
     tenants: Tenants
     pages: ExecutionPages

@@ -145,13 +145,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             deployments=deployments,
             traces=Traces(executions, store, audit),
             snapshots=records,
-            pausing=Pausing(
-                tenants=identity.tenants,
-                pages=executions,
-                executions=orchestrator,
-                trail=trail,
-                now_ms=clock.now_ms,
-            ),
+            pausing=Pausing(identity.tenants, executions, orchestrator, trail, clock.now_ms),
             setup=_setup(settings, db),
         )
         upkeep = retention_kept(db, _purge(settings, db, artifacts, clock), clock)

@@ -4,7 +4,7 @@ A tool may leave anything there: links that point outside, devices, pipes, names
 anything. Nothing here follows any of it: every step into a tree is made from an open folder, without links. Regular
 files, folders and links (as what they say) are kept; pipes, sockets and devices are not.
 
-What is packed may be a layer: only what differs from another version, to be unpacked over that one.
+What is packed may be a sheet: only what differs from another version, to be unpacked over that one.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""The layers of a workspace in the artifact store: which ones make a version, and a version for another execution.
+"""The sheets of a workspace in the artifact store: which ones make a version, and a version for another execution.
 
 Used by workers, who bring a version back, and by the control plane, which gives a fork the one it begins with. Neither
-looks into a layer here beyond its head.
+looks into a sheet here beyond its head.
 """
 
 from contextlib import aclosing
@@ -9,7 +9,7 @@ from contextlib import aclosing
 import msgspec
 
 from agentflow.contracts.artifact import ArtifactRef
-from agentflow.contracts.workspace import LayerHead, WorkspaceLeft, head_in, shelf_owner
+from agentflow.contracts.workspace import SheetHead, WorkspaceLeft, head_in, shelf_owner
 from agentflow.ports import ArtifactDamaged, ArtifactStore, Shelf
 
 
@@ -17,12 +17,12 @@ def shelf_of(tenant: str, execution: str, left: WorkspaceLeft) -> Shelf:
     return Shelf(tenant, shelf_owner(execution, left.shelf))
 
 
-async def layers_of(store: ArtifactStore, shelf: Shelf, left: WorkspaceLeft) -> list[ArtifactRef]:
+async def sheets_of(store: ArtifactStore, shelf: Shelf, left: WorkspaceLeft) -> list[ArtifactRef]:
     """Of one version, the lowest first. Raises what `ArtifactStore.get` raises."""
     found = [left.archive]
     while left.number and (below := (await _head(store, shelf, found[-1])).below) is not None:
-        if len(found) == left.layers:
-            raise ArtifactDamaged(shelf, left.archive.sha256, "there are more layers under it than there should be")
+        if len(found) == left.sheets:
+            raise ArtifactDamaged(shelf, left.archive.sha256, "there are more sheets under it than there should be")
         found.append(below)
     return found[::-1]
 
@@ -33,20 +33,20 @@ async def handed_over(
     """The same version on a shelf of another execution, and gone with it. Raises what `ArtifactStore.get` raises."""
     shelf = shelf_of(tenant, origin, left)
     taken = msgspec.structs.replace(left, shelf=1, shelved=left.bytes)
-    for layer in await layers_of(store, shelf, left):
-        await store.put(shelf_of(tenant, target, taken), store.stream(shelf, layer))
+    for sheet in await sheets_of(store, shelf, left):
+        await store.put(shelf_of(tenant, target, taken), store.stream(shelf, sheet))
     return taken
 
 
-async def _head(store: ArtifactStore, shelf: Shelf, layer: ArtifactRef) -> LayerHead:
-    """Read before the whole is proven: who unpacks the layer has it proven then."""
+async def _head(store: ArtifactStore, shelf: Shelf, sheet: ArtifactRef) -> SheetHead:
+    """Read before the whole is proven: who unpacks the sheet has it proven then."""
     beginning = b""
     try:
-        async with aclosing(store.stream(shelf, layer)) as parts:
+        async with aclosing(store.stream(shelf, sheet)) as parts:
             async for part in parts:
                 beginning += part
                 if (found := head_in(beginning)) is not None:
                     return found
     except msgspec.DecodeError as error:
-        raise ArtifactDamaged(shelf, layer.sha256, f"it has no head: {error}") from None
-    raise ArtifactDamaged(shelf, layer.sha256, "it has no head")
+        raise ArtifactDamaged(shelf, sheet.sha256, f"it has no head: {error}") from None
+    raise ArtifactDamaged(shelf, sheet.sha256, "it has no head")

@@ -1,7 +1,7 @@
-"""How a version of a workspace is named and kept: what is said with a step's result, and what a layer says of itself.
+"""How a version of a workspace is named and kept: what is said with a step's result, and what a sheet says of itself.
 
-A version lies in the artifact store as layers: the newest holds what one call changed and names the one below it, down
-to a layer that holds everything. So each version that was ever left can be had again, and costs what changed.
+A version lies in the artifact store as sheets: the newest holds what one call changed and names the one below it, down
+to a sheet that holds everything. So each version that was ever left can be had again, and costs what changed.
 """
 
 import msgspec
@@ -15,16 +15,16 @@ class WorkspaceLeft(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a call left in the workspace of its execution."""
 
     digest: str
-    archive: ArtifactRef  # the newest layer
-    number: int = 0  # grows with every version, and goes on in forks; 0: an archive from before there were layers
-    layers: int = 1
-    bytes: int = 0  # of all the layers under this version and its own
+    archive: ArtifactRef  # the newest sheet
+    number: int = 0  # grows with every version, and goes on in forks; 0: an archive from before there were sheets
+    sheets: int = 1
+    bytes: int = 0  # of all the sheets under this version and its own
     shelf: int = 0  # which of the execution's shelves of versions
     shelved: int = 0  # bytes on that shelf so far
 
 
-class LayerHead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first line of a layer; an archive of what is new follows."""
+class SheetHead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first line of a sheet; an archive of what is new follows."""
 
     below: ArtifactRef | None = None
     gone: tuple[str, ...] = ()  # paths of what is there no more, or is about to be another kind of thing
@@ -40,18 +40,18 @@ def execution_of(owner: str) -> str:
     return owner.partition(".")[0]
 
 
-def written_head(head: LayerHead) -> bytes:
+def written_head(head: SheetHead) -> bytes:
     return msgspec.json.encode(head) + b"\n"
 
 
-def head_in(beginning: bytes) -> LayerHead | None:
-    """The head in the first bytes of a layer; None while there are too few."""
+def head_in(beginning: bytes) -> SheetHead | None:
+    """The head in the first bytes of a sheet; None while there are too few."""
     end = beginning.find(b"\n")
     if end < 0 and len(beginning) <= _HEAD_BYTES_MAX:
         return None
     return head_of(beginning[:end])
 
 
-def head_of(line: bytes) -> LayerHead:
+def head_of(line: bytes) -> SheetHead:
     """Raises `msgspec.DecodeError` for what is none."""
-    return msgspec.json.decode(line, type=LayerHead)
+    return msgspec.json.decode(line, type=SheetHead)

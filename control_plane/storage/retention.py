@@ -18,6 +18,7 @@ import structlog
 from sqlalchemy import ColumnElement, Table, and_, delete, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agentflow.contracts.step import TOOLS_AGENT
 from agentflow.contracts.workspace import execution_of
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.limits import PURGE_BATCH, PURGE_REST, PURGE_REST_S_MAX, RETENTION_ORPHAN_S
@@ -204,6 +205,19 @@ class RetentionJob:
                 for table in others if gone else ():
                     await connection.execute(delete(table).where(table.c[table.info["day_key"]].in_(gone)))
         await self._delete_requests(removal)
+        await self._delete_workspaces(removal)
+
+    async def _delete_workspaces(self, removal: Removal) -> None:
+        """What workers wrote down of workspaces, as states of their built-in agent, by execution."""
+        there = select(executions.c.id).where(executions.c.id == agent_states.c.instance).exists()
+        of_tools = and_(agent_states.c.tenant_id == removal.tenant, agent_states.c.agent_id == TOOLS_AGENT)
+        for some in _batches(removal.ids):
+            known = and_(of_tools, agent_states.c.instance.in_(some))
+            async with self._database.system_read() as connection:
+                found = await connection.scalar(select(func.count()).select_from(agent_states).where(known))
+            if found:
+                async with self._piece() as connection:
+                    await connection.execute(delete(agent_states).where(known, ~there))
 
     async def _delete_requests(self, removal: Removal) -> None:
         """Those whose execution is gone: they are older than its end."""

@@ -134,6 +134,32 @@ async def test_a_run_removes_exactly_what_the_plan_lists(db: Database, artifacts
     assert (after.removals, after.orphans) == ((), ())
 
 
+async def test_versions_of_a_workspace_go_with_their_execution_and_not_before(db: Database, artifacts, job) -> None:
+    store, epochs = await store_of(db)
+    old, fresh = began(40), began(5)
+    await store.append([run_of(old, 40), run_of(fresh, 5)], epochs)
+    state = {"tenant_id": ACME, "agent_id": "tools", "checkpoint_type": "step", "state_data": b"s", "metadata": {}}
+    async with db.system_write() as connection:
+        ledgers = [{**state, "instance": name, "version": 1, "created_at_ms": NOW_MS} for name in (old, fresh)]
+        await connection.execute(insert(agent_states), ledgers)
+    for execution in (old, fresh, "exec_never"):
+        for owner in (execution, f"{execution}.1", f"{execution}.2"):
+            await artifacts.put(Shelf(ACME, owner), b"a sheet")
+    newest_ms = max(use.newest_ms for use in await artifacts.shelves())
+
+    assert (await job.plan(newest_ms + 2 * DAY_MS)).orphans == (
+        "acme/exec_never",
+        "acme/exec_never.1",
+        "acme/exec_never.2",
+    )
+    await job.run(NOW_MS)
+
+    left = {use.shelf.owner for use in await artifacts.shelves()}
+    assert left - {name for name in left if name.startswith("exec_never")} == {fresh, f"{fresh}.1", f"{fresh}.2"}
+    async with db.system_read() as connection:
+        assert list(await connection.scalars(select(agent_states.c.instance))) == [fresh]
+
+
 async def test_tenants_may_keep_longer_shorter_or_for_ever(db: Database, artifacts: KeptArtifacts) -> None:
     store, epochs = await store_of(db)
     await store.append([run_of(began(10, n), 10, tenant=TenantId(f"t{n}")) for n in range(3)], epochs)

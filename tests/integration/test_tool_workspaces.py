@@ -261,7 +261,7 @@ async def test_a_version_on_record_that_is_not_there_stops_the_step_before_the_t
     assert lost.code == "workspace_diverged"
 
 
-async def test_a_workspace_from_before_there_were_layers_is_taken_up(machine, tmp_path):
+async def test_a_workspace_from_before_there_were_sheets_is_taken_up(machine, tmp_path):
     one = await machine("one")
     old = tmp_path / "old"
     old.mkdir()
@@ -322,18 +322,18 @@ async def test_what_versions_take_grows_with_what_changes_and_not_with_what_ther
     assert sum(directly.shelves().values()) <= 30_000 * calls
 
 
-async def test_a_version_whose_layers_have_outgrown_it_begins_anew(directly, monkeypatch):
-    monkeypatch.setattr(limits, "WORKSPACE_LAYERS_BYTES_MIN", 0)
+async def test_a_version_whose_sheets_have_outgrown_it_begins_anew(directly, monkeypatch):
+    monkeypatch.setattr(limits, "WORKSPACE_SHEETS_BYTES_MIN", 0)
 
     def rewriting(folder: str) -> None:
         Path(folder, "data").write_bytes(os.urandom(100_000))
 
-    depths = [(await directly.call(rewriting)).layers for _ in range(6)]
+    depths = [(await directly.call(rewriting)).sheets for _ in range(6)]
 
     assert depths == [1, 2, 1, 2, 1, 2]
-    monkeypatch.setattr(limits, "WORKSPACE_LAYERS_MAX", 2)
-    monkeypatch.setattr(limits, "WORKSPACE_LAYERS_BYTES_MIN", 10_000_000)
-    assert [(await directly.call(rewriting)).layers for _ in range(3)] == [1, 2, 1]
+    monkeypatch.setattr(limits, "WORKSPACE_SHEETS_MAX", 2)
+    monkeypatch.setattr(limits, "WORKSPACE_SHEETS_BYTES_MIN", 10_000_000)
+    assert [(await directly.call(rewriting)).sheets for _ in range(3)] == [1, 2, 1]
 
 
 async def test_two_shelves_of_versions_are_kept_and_the_newest_are_on_them(directly, monkeypatch, tmp_path):

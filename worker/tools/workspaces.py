@@ -21,13 +21,13 @@ import msgspec
 import structlog
 
 from agentflow import limits
-from agentflow.artifacts.workspaces import layers_of, shelf_of
+from agentflow.artifacts.workspaces import sheets_of, shelf_of
 from agentflow.clock import Clock
 from agentflow.contracts.agent_state import StateClaimed, StateRef
 from agentflow.contracts.artifact import ArtifactRef
 from agentflow.contracts.step import TOOLS_AGENT, StepFault
 from agentflow.contracts.tool_records import CallSite
-from agentflow.contracts.workspace import LayerHead, WorkspaceLeft, head_of, shelf_owner, written_head
+from agentflow.contracts.workspace import SheetHead, WorkspaceLeft, head_of, shelf_owner, written_head
 from agentflow.ids import TenantId
 from agentflow.ports import ArtifactDamaged, ArtifactLost, ArtifactStore, ArtifactsUnavailable, Shelf
 from sandbox.policy import MIB
@@ -140,9 +140,9 @@ class Workspaces:
             return {}
         shelf = shelf_of(turn.ref.tenant, turn.ref.instance, before)
         try:
-            layers = await layers_of(self._store, shelf, before)
-            for layer in layers:
-                await self._put_on(shelf, layer, place, is_bare=not before.number)
+            sheets = await sheets_of(self._store, shelf, before)
+            for sheet in sheets:
+                await self._put_on(shelf, sheet, place, is_bare=not before.number)
         except (ArtifactLost, ArtifactDamaged, UnsafeArtefact) as error:
             await asyncio.to_thread(place.remove)
             raise _diverged(f"it cannot be brought back: {error.message}") from error
@@ -150,34 +150,34 @@ class Workspaces:
         found = digest_of(seen)
         if found != before.digest:
             raise _diverged(f"expected {before.digest[:12]}, brought back {found[:12]}")
-        log.info("workspace.fetched", execution=turn.ref.instance, digest=found[:12], layers=len(layers))
+        log.info("workspace.fetched", execution=turn.ref.instance, digest=found[:12], sheets=len(sheets))
         return seen
 
-    async def _put_on(self, shelf: Shelf, layer: ArtifactRef, place: "_Place", *, is_bare: bool) -> None:
-        """Unpack one layer over those below it. One from before there were layers has no head."""
+    async def _put_on(self, shelf: Shelf, sheet: ArtifactRef, place: "_Place", *, is_bare: bool) -> None:
+        """Unpack one sheet over those below it. One from before there were sheets has no head."""
         with await asyncio.to_thread(tempfile.TemporaryFile) as archive:
-            async for part in self._store.stream(shelf, layer):
+            async for part in self._store.stream(shelf, sheet):
                 await asyncio.to_thread(archive.write, part)
             archive.seek(0)
             try:
-                head = LayerHead() if is_bare else head_of(archive.readline())
+                head = SheetHead() if is_bare else head_of(archive.readline())
             except msgspec.DecodeError as error:
-                raise UnsafeArtefact("a layer", f"it has no head ({error})") from None
+                raise UnsafeArtefact("a sheet", f"it has no head ({error})") from None
             over = head.below is not None
             folder = str(place.folder)
             await asyncio.to_thread(unpack, archive, folder, bytes_max=self._bytes_max, gone=head.gone, over=over)
 
     async def _keep(self, turn: "_Turn") -> WorkspaceLeft:
-        """A layer with what the call changed; or with everything, where those below are too many or too large."""
+        """A sheet with what the call changed; or with everything, where those below are too many or too large."""
         now = await self._look(turn.place)
         found = changes(turn.seen, now)
         if turn.before is not None and not found:
             return turn.before
         content = sum(each.entry.size for each in now.values())
         below = _grown(turn.before, found.bytes, content)
-        head, only = LayerHead(), None
+        head, only = SheetHead(), None
         if below is not None:
-            head, only = LayerHead(below.archive, found.gone), found.new
+            head, only = SheetHead(below.archive, found.gone), found.new
         with await asyncio.to_thread(tempfile.TemporaryFile) as archive:
             await asyncio.to_thread(archive.write, written_head(head))
             folder = str(turn.place.folder)
@@ -319,10 +319,10 @@ def _newest(claimed: StateClaimed, known: WorkspaceLeft | None) -> WorkspaceLeft
 
 
 def _grown(before: WorkspaceLeft | None, new: int, content: int) -> WorkspaceLeft | None:
-    """What a layer with the changes may lie on; None where it has to hold everything."""
-    if before is None or not before.number or before.layers >= limits.WORKSPACE_LAYERS_MAX:
+    """What a sheet with the changes may lie on; None where it has to hold everything."""
+    if before is None or not before.number or before.sheets >= limits.WORKSPACE_SHEETS_MAX:
         return None
-    most = max(limits.WORKSPACE_LAYERS_BYTES_MIN, limits.WORKSPACE_OUTGROWN * content)
+    most = max(limits.WORKSPACE_SHEETS_BYTES_MIN, limits.WORKSPACE_OUTGROWN * content)
     if before.bytes + new > most or before.shelved + new > limits.WORKSPACE_SHELF_BYTES_MAX:
         return None
     return before
@@ -336,7 +336,7 @@ def _next(before: WorkspaceLeft | None, below: WorkspaceLeft | None, digest: str
             below,
             digest=digest,
             number=number,
-            layers=below.layers + 1,
+            sheets=below.sheets + 1,
             bytes=below.bytes + new,
             shelved=below.shelved + new,
         )

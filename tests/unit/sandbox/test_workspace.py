@@ -229,7 +229,7 @@ def test_usage_counts_what_is_on_disk_and_not_what_is_claimed(workspace):
     assert 300_000 <= usage(str(workspace)) < 1_000_000
 
 
-def layered(before: Path, after: Path, target: Path) -> int:
+def changed_into(before: Path, after: Path, target: Path) -> int:
     """Make `after` of a copy of `before` by what differs alone; how many bytes of content that took."""
     shutil.copytree(before, target, symlinks=True)
     found = changes(look(str(before)), look(str(after)))
@@ -240,7 +240,7 @@ def layered(before: Path, after: Path, target: Path) -> int:
     return found.bytes
 
 
-def test_a_layer_makes_one_version_of_another_whatever_was_changed(tmp_path):
+def test_a_sheet_makes_one_version_of_another_whatever_was_changed(tmp_path):
     before, after = tmp_path / "before", tmp_path / "after"
     for name in ("kept", "gone/deep", "was_folder", "was_file_below"):
         (before / name).mkdir(parents=True)
@@ -264,7 +264,7 @@ def test_a_layer_makes_one_version_of_another_whatever_was_changed(tmp_path):
     with (after / "log").open("ab") as log:
         log.write(b"one line more")
 
-    took = layered(before, after, tmp_path / "made")
+    took = changed_into(before, after, tmp_path / "made")
 
     assert digest(str(tmp_path / "made")) == digest(str(after))
     assert (tmp_path / "made" / "runs").stat().st_mode & stat.S_IXUSR
@@ -279,13 +279,13 @@ def test_a_file_that_was_cut_or_written_over_is_the_same_again(tmp_path, size):
         folder.mkdir()
         (folder / "data").write_bytes(content)
 
-    layered(before, after, tmp_path / "made")
+    changed_into(before, after, tmp_path / "made")
 
     assert (tmp_path / "made" / "data").read_bytes() == (after / "data").read_bytes()
 
 
 @pytest.mark.parametrize("gone", ["../secret", "/etc/passwd", "link/secret", "a/../../secret", ""])
-def test_what_a_layer_says_is_gone_is_never_removed_outside(workspace, tmp_path, gone):
+def test_what_a_sheet_says_is_gone_is_never_removed_outside(workspace, tmp_path, gone):
     (workspace / "link").symlink_to(tmp_path)
     archive = packed(tmp_path / "workspace" / "out")
 
@@ -295,7 +295,7 @@ def test_what_a_layer_says_is_gone_is_never_removed_outside(workspace, tmp_path,
     assert (tmp_path / "secret").read_bytes() == SECRET
 
 
-def test_a_layer_goes_on_from_what_is_there_and_never_through_a_link(workspace, tmp_path):
+def test_a_sheet_goes_on_from_what_is_there_and_never_through_a_link(workspace, tmp_path):
     (workspace / "log").symlink_to(tmp_path / "secret")
     member = tarfile.TarInfo("log")
     member.size, member.pax_headers = 1, {"AGENTFLOW.from": "1"}

@@ -23,7 +23,7 @@ def the_workflows_timeout_stands_still() -> None:
 
 
 def a_steps_timeout_runs_and_is_dealt_with_on_resume_after_the_results() -> None:
-    run = Run(Script((step("late"), step("done")), late=(), done=()))
+    run = Run(Script((step("late"), step("done")), done=()))
     run.want(m.Pause)
     run.at(2_000).report("done")
     assert run.time(500_000).events == ()
