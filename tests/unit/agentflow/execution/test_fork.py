@@ -2,7 +2,9 @@
 
 import pytest
 
+from agentflow.contracts.artifact import ArtifactRef
 from agentflow.contracts.step import StepFault
+from agentflow.contracts.workspace import WorkspaceLeft
 from agentflow.execution import messages as m
 from agentflow.execution.events import ForkOf, Queued
 from agentflow.execution.fork import NoSuchPlace, Written, kept_after, kept_before
@@ -215,3 +217,40 @@ def test_a_place_where_the_original_never_was_is_refused(find):
 def test_a_step_that_has_not_ended_has_no_outcome_to_go_on_from():
     with pytest.raises(NoSuchPlace, match="no outcome"):
         kept_after(beside_open_work().log, StepPath("b"))
+
+
+def left(number: int) -> WorkspaceLeft:
+    return WorkspaceLeft(f"{number}" * 64, ArtifactRef("a" * 64, number), number, shelf=1)
+
+
+def reported(run: Run, path: str, workspace: WorkspaceLeft, fault: StepFault | None = None):
+    run.give(m.StepReported(Stamp(run.now), StepPath(path), 1, WorkerId("w"), 0, 0, path, fault, workspace))
+
+
+def test_the_workspace_of_a_place_is_what_the_last_call_left_whatever_was_recorded_last():
+    begin = (step("a"), step("b"), step("c"))
+    original = Run(Script(begin, a=(), b=(), c=lambda run, outcome: (step("d"),)))
+    reported(original, "b", left(2))
+    reported(original, "a", left(1))
+    assert original.state.workspace == left(2)
+    reported(original, "c", left(3), StepFault("boom", "It went wrong, and left something."))
+    reported(original, "d", left(4))
+
+    assert kept_after(original.log, StepPath("a")).workspace == left(2)
+    assert kept_before(original.log, StepPath("d")).workspace == left(3), "what failed has left something too"
+    assert kept_before(original.log, StepPath("a")).workspace is None
+
+    fork = forked(original, kept_before(original.log, StepPath("d")), "d", workspace=left(3))
+    assert fork.state.workspace == left(3)
+    reported_again = m.StepReported(Stamp(1), StepPath("d"), 2, WorkerId("w"), 0, 0, "d", None, left(9))
+    fork.give(reported_again)
+    assert fork.state.workspace == left(9)
+    again = kept_before(fork.log, StepPath("d"))
+    assert again.workspace == left(3)
+
+
+def test_what_a_step_left_stays_where_its_outcome_is_written_by_hand():
+    original = Run(Script((step("a"),), a=(step("b"),)))
+    reported(original, "a", left(1))
+
+    assert kept_after(original.log, StepPath("a"), Written("another")).workspace == left(1)
