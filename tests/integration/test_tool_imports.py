@@ -12,14 +12,12 @@ from sandbox.runner import open_sandbox
 from sandbox.tool_call import ToolCall
 
 IMPORTING = """
-import importlib.util
 import sys
 
+import fastmcp
+import numpy
+import openai
 import pydantic
-
-MORE = [name for name in ("numpy", "openai", "fastmcp", "sqlalchemy", "grpc") if importlib.util.find_spec(name)]
-for name in MORE:
-    __import__(name)
 
 
 class Order(pydantic.BaseModel):
@@ -31,7 +29,7 @@ def weigh(input):
         "total": sum(Order.model_validate(input).lines),
         "finders": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
         "import": f"{__import__.__module__}.{__import__.__name__}",
-        "more": MORE,
+        "more": [numpy.arange(3).sum().item(), openai.OpenAI.__name__, fastmcp.FastMCP.__name__],
     }
 """
 
