@@ -207,6 +207,7 @@ DAY_DROP_REST_S_MAX = 60.0
 DAYS_DROPPED_TOGETHER = 8  # emptied ones: everybody waits for some ms and plans anew, once for all of them
 PURGE_BATCH = 10  # executions deleted in one transaction: some hundred events, so that commits beside it wait briefly
 PURGE_REST = 12  # after such a batch it rests so many times as long as the batch took
+PURGE_READ_REST = 3  # after some ids were read, likewise: reading holds up no commit, but takes a core from them
 PURGE_REST_S_MAX = 5.0
 PURGE_NICE = 10  # how far the daily purge's process stands back from everybody else
 DAY_DROP_ATTEMPTS = 5  # after which what is over in it is deleted row by row

@@ -2,6 +2,10 @@
 
 Starts are committed at a fixed rate, whether or not the last one is done, as they come from outside; before, beside and
 after the purge, which is the one that control planes run every day: a process of its own.
+
+What it must show (UA-1): 70 % are free within 60 s, and the p99 of starts is at most 1.5 times the quiet one. A p99 of
+a minute is the place of some fifty starts and moves with all that goes on on the machine; the share of starts above
+that bound says the same (at most 1 %), and how far it is from failing.
 """
 
 import asyncio
@@ -28,7 +32,8 @@ from control_plane.storage.event_store import SqlEventStore
 EVENTS = 5_000_000
 KEPT_DAYS = 7
 STARTS_PER_S = 100
-QUIET_S = 15.0
+SLOWER_MAX = 1.5
+QUIET_S = 20.0  # before, and again after: together about as long as the purge
 
 
 def run(console: Console) -> Results:
@@ -65,6 +70,7 @@ async def beside_starts(
     took_s = time.perf_counter() - begun
     after = await relation_bytes(db, now_ms)
     quiet += await starts.for_seconds(quiet_s)
+    bound_ms = SLOWER_MAX * _p99(quiet)
     return {
         "bytes before": float(before),
         "bytes after": float(after),
@@ -74,6 +80,7 @@ async def beside_starts(
         "start p99 ms, quiet": _p99(quiet),
         "start p99 ms, purging": _p99(beside),
         "purging / quiet": _p99(beside) / _p99(quiet),
+        "% of starts above the bound": 100 * sum(ms > bound_ms for ms in beside) / max(len(beside), 1),
     }
 
 

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from agentflow.clock import Clock
 from agentflow.errors import AgentFlowError
 from agentflow.ids import encode_ulid
-from agentflow.limits import DAYS_AHEAD, DAYS_LOCK_WAIT_S
+from agentflow.limits import DATABASE_IDLE_S, DAYS_AHEAD, DAYS_LOCK_WAIT_S
 from control_plane.storage.database import Database
 from control_plane.storage.tables import metadata
 
@@ -147,8 +147,12 @@ async def _make(connection: AsyncConnection, part: Part) -> None:
 
 
 async def wait_briefly(connection: AsyncConnection) -> None:
-    """Whoever waits for a lock holds up all who come after: rather give up and come again later."""
+    """Whoever waits for a lock holds up all who come after: rather give up and come again later.
+
+    Nor may one of us who stands still in the middle, frozen or cut off, keep what it has locked.
+    """
     await run(connection, f"SET LOCAL lock_timeout = {int(DAYS_LOCK_WAIT_S * 1000)}")
+    await run(connection, f"SET LOCAL idle_in_transaction_session_timeout = {int(DATABASE_IDLE_S * 1000)}")
 
 
 async def run(connection: AsyncConnection, statement: str) -> None:

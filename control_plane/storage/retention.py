@@ -21,12 +21,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from agentflow.contracts.step import TOOLS_AGENT
 from agentflow.contracts.workspace import execution_of
 from agentflow.ids import ExecutionId, TenantId
-from agentflow.limits import PURGE_BATCH, PURGE_REST, PURGE_REST_S_MAX, RETENTION_ORPHAN_S
+from agentflow.limits import PURGE_BATCH, PURGE_READ_REST, PURGE_REST, PURGE_REST_S_MAX, RETENTION_ORPHAN_S
 from agentflow.ports import ArtifactStore, Shelf
 from control_plane.storage.database import Database
 from control_plane.storage.days import Part, bounds
 from control_plane.storage.exports import Exports
-from control_plane.storage.retention_days import drop_days, refresh_statistics
+from control_plane.storage.retention_days import drop_days, read_on_one_core, refresh_statistics
 from control_plane.storage.retention_rules import Rules
 from control_plane.storage.tables import (
     agent_states,
@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 BeforeHistory = Callable[[TenantId, Sequence[ExecutionId]], Awaitable[None]]
 
 _BATCH = 200  # executions in one file of an export; rows in one transaction
-_AT_ONCE = 2_000  # ids read before others have a turn in this loop: under a millisecond
+_AT_ONCE = 2_000  # ids read before others have a turn: some milliseconds on the server, under one in this loop
 _VACUUM_PAGES = 2_000  # given back in one go: some milliseconds
 
 # Tables whose rows end by their own age: the moment it is counted from.
@@ -126,7 +126,7 @@ class RetentionJob:
 
     async def _tenants(self) -> Sequence[str]:
         found: set[str] = set()
-        async with self._database.system_read() as connection:
+        async with read_on_one_core(self._database) as connection:
             for table in (executions, *(table for table, _ in _BY_AGE.values())):
                 found |= set(await connection.scalars(select(table.c.tenant_id).distinct()))
         return sorted(found)
@@ -134,22 +134,36 @@ class RetentionJob:
     async def _removals(self, tenant: str, now_ms: int) -> list[Removal]:
         removals = []
         cutoff = self._rules.cutoff_ms(tenant, Retention.HISTORY, now_ms)
-        async with self._database.system_read() as connection:
-            if cutoff is not None:
-                ids = await _ids(connection, executions, _over(tenant, cutoff))
-                if ids:
-                    removals.append(Removal(tenant, Retention.HISTORY, cutoff, len(ids), ids))
-            for kind in _BY_AGE:
-                cutoff = self._rules.cutoff_ms(tenant, kind, now_ms)
-                if cutoff is not None:
-                    rows = await connection.scalar(
-                        select(func.count()).select_from(_BY_AGE[kind][0]).where(_aged(kind, tenant, cutoff))
-                    )
-                    if rows:
-                        taken = kind is Retention.SNAPSHOT  # the one kind besides executions that has artifacts
-                        ids = await _ids(connection, snapshots, _aged(kind, tenant, cutoff)) if taken else ()
-                        removals.append(Removal(tenant, kind, cutoff, len(ids) or rows, ids))
+        if cutoff is not None:
+            ids = await self._ids(executions, _over(tenant, cutoff))
+            if ids:
+                removals.append(Removal(tenant, Retention.HISTORY, cutoff, len(ids), ids))
+        for kind, (table, _) in _BY_AGE.items():
+            cutoff = self._rules.cutoff_ms(tenant, kind, now_ms)
+            if cutoff is None:
+                continue
+            aged = _aged(kind, tenant, cutoff)
+            async with read_on_one_core(self._database) as connection:
+                rows = await connection.scalar(select(func.count()).select_from(table).where(aged))
+            if rows:
+                taken = kind is Retention.SNAPSHOT  # the one kind besides executions that has artifacts
+                ids = await self._ids(snapshots, aged) if taken else ()
+                removals.append(Removal(tenant, kind, cutoff, len(ids) or rows, ids))
         return removals
+
+    async def _ids(self, table: Table, wanted: ColumnElement[bool]) -> tuple[str, ...]:
+        """The ids of what is over, in order. There may be very many, so they come as texts and not as rows."""
+        found: list[str] = []
+        while True:
+            begun = perf_counter()
+            some = select(table.c.id).where(wanted, table.c.id > (found[-1] if found else ""))
+            page = some.order_by(table.c.id).limit(_AT_ONCE).subquery()
+            async with self._database.system_read() as connection:
+                text_of_them = await connection.scalar(select(func.aggregate_strings(page.c.id, ",")))
+            if not text_of_them:
+                return tuple(found)
+            found += sorted(text_of_them.split(","))
+            await _rest_after(begun, PURGE_READ_REST)
 
     async def _orphans(self, now_ms: int) -> tuple[str, ...]:
         """Artifacts whose owner was never committed: put by a process that was killed in between."""
@@ -267,7 +281,7 @@ class RetentionJob:
         begun = perf_counter()
         async with self._database.system_write() as connection:
             yield connection
-        await asyncio.sleep(min((perf_counter() - begun) * PURGE_REST, PURGE_REST_S_MAX))
+        await _rest_after(begun, PURGE_REST)
 
     async def _give_back_disk(self) -> None:
         """SQLite: a part at a time, so that commits come between. A file made without this ability keeps its pages."""
@@ -280,6 +294,10 @@ class RetentionJob:
                 driver = (await connection.get_raw_connection()).driver_connection
                 # A script is run to its end; a statement would free one page.
                 await driver.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")  # type: ignore[union-attr]
+
+
+async def _rest_after(begun_s: float, times: int) -> None:
+    await asyncio.sleep(min((perf_counter() - begun_s) * times, PURGE_REST_S_MAX))
 
 
 def _history_tables() -> list[Table]:
@@ -307,18 +325,6 @@ def _aged(kind: Retention, tenant: str, cutoff_ms: int) -> ColumnElement[bool]:
         .exists()
     )
     return and_(aged, replaced)
-
-
-async def _ids(connection: AsyncConnection, table: Table, wanted: ColumnElement[bool]) -> tuple[str, ...]:
-    """The ids of what is over, in order. There may be very many, so they come as texts and not as rows."""
-    found: list[str] = []
-    while True:
-        some = select(table.c.id).where(wanted, table.c.id > (found[-1] if found else ""))
-        page = some.order_by(table.c.id).limit(_AT_ONCE).subquery()
-        text_of_them = await connection.scalar(select(func.aggregate_strings(page.c.id, ",")))
-        if not text_of_them:
-            return tuple(found)
-        found += sorted(text_of_them.split(","))
 
 
 def _outside(ids: Sequence[str], emptied: Sequence[Part]) -> list[str]:

@@ -5,12 +5,14 @@ somebody is using, it leaves to the purge's own deletes. It decides by the same 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, time
 from typing import Any
 
 import msgspec
 import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentflow.errors import AgentFlowError
 from agentflow.limits import (
@@ -83,6 +85,15 @@ def few_at_once(droppable: Iterable[tuple[int, list[Part]]]) -> Iterator[list[Pa
         yield together
 
 
+@asynccontextmanager
+async def read_on_one_core(database: Database) -> AsyncIterator[AsyncConnection]:
+    """For questions over whole tables, whose answers can wait: the other cores are for those who cannot."""
+    async with database.system_read() as connection:
+        if database.engine == "postgresql":
+            await run(connection, "SET LOCAL max_parallel_workers_per_gather = 0")
+        yield connection
+
+
 def _ending(rules: Rules, kind: Retention, now_ms: int) -> _Ending | None:
     cutoffs = {tenant: rules.cutoff_ms(tenant, kind, now_ms) for tenant, chosen in rules.chosen if chosen is kind}
     default = rules.cutoff_ms("", kind, now_ms)
@@ -118,7 +129,7 @@ async def _worth_dropping(database: Database, ending: _Ending, there: Sequence[P
         f"SELECT tableoid::regclass::text, count(*), count(*) FILTER (WHERE {ending.over})"  # noqa: S608
         f" FROM {ending.table} WHERE {key} < '{after}' GROUP BY 1"
     )
-    async with database.system_read() as connection:
+    async with read_on_one_core(database) as connection:
         found: Iterable[Any] = await connection.exec_driver_sql(query)
         counted = {name: (total, over) for name, total, over in found}
     empty = (0, 0)  # a day that is past and holds nothing has nothing to lose either

@@ -2,22 +2,23 @@
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import func, select
 
 from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import jetstream
 from agentflow.contracts.step import Heartbeat
 from agentflow.devstack.platform import EmbeddedPlatform, embedded_platform
-from agentflow.ids import WorkerId
+from agentflow.ids import ExecutionId, WorkerId
 from agentflow.sdk.client import Client
 from agentflow.testing import eventually
+from control_plane.storage.database import Database, database
+from control_plane.storage.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 CANARY = "canary-49b1e0"
@@ -26,8 +27,24 @@ apiVersion: agentflow/v1
 kind: Agents
 agents:
   echo: {type: function, call: "echo_agents:echo"}
+  talker: {type: function, call: "echo_agents:talker"}
 """
-CODE = "def echo(input):\n    return input\n"
+CODE = """
+import time
+from pathlib import Path
+
+def echo(input):
+    return input
+
+def talker(input, context):
+    with open(input["text"], "a") as calls:
+        calls.write("called ")
+    while not Path(input["more"]).exists() and not context.cancelled:
+        print("token")
+        time.sleep(0.05)
+    context.spent("a-model", dollars="0.001", output=1)
+    return {}
+"""
 WORKFLOW = """
 apiVersion: agentflow/v1
 kind: Workflow
@@ -124,27 +141,58 @@ async def test_without_keys_the_same_search_finds_it(tmp_path: Path, agents_file
         assert {Path(name).suffix for name in files_with(CANARY, tmp_path / "home")} >= {".db-wal", ".zst"}
 
 
-async def test_heartbeats_write_no_rows(tmp_path: Path, agents_file: Path) -> None:
-    home = tmp_path / "home"
+async def test_what_workers_say_beside_results_adds_no_row_to_any_table(
+    database_dsn: str, tmp_path: Path, agents_file: Path
+) -> None:
+    """A step that takes its time, as one that streams tokens does: it is alive, has more time, has spent, prints."""
+    go, calls = tmp_path / "go", tmp_path / "calls"
+    extra = {"AF_DB_DSN": database_dsn, "AF_ACK_WAIT_S": "1"}
     async with (
-        embedded_platform(home, agents_file=agents_file) as platform,
+        embedded_platform(tmp_path / "home", agents_file=agents_file, extra_env=extra) as platform,
         Client(platform.api_url, api_key=platform.api_key) as client,
+        jetstream(platform.nats_url, name="test", replicas=1) as bus,
+        database(database_dsn) as db,
     ):
-        before = counts(home / "agentflow.db")
-        async with jetstream(platform.nats_url, name="test", replicas=1) as bus:
-            for number in range(200):
-                beat = Heartbeat(WorkerId("wrk_test"), {"beating": number}, 1, 2**53)
-                await bus.broadcast(subjects.of_pool(subjects.HEARTBEATS, "default"), msgspec.json.encode(beat))
+        beats, signs = list[Heartbeat](), list[bytes]()
+        await bus.listen(
+            subjects.of_pool(subjects.HEARTBEATS, "default"),
+            lambda said: beats.append(msgspec.json.decode(said, type=Heartbeat)),
+        )
+        await bus.listen(f"$JS.ACK.{subjects.AGENTS}.>", signs.append)
+        await client.push_workflow(WORKFLOW.replace("echo,", "talker,"))
+        started = await client.execute("echoing", {"text": str(calls), "more": str(go)})
+        await eventually(lambda: any(beat.steps for beat in beats))
+        await eventually(lambda: _is_audited(db))
+        before = await counts(db)
+        beats.clear()
+        signs.clear()
+        for number in range(200):
+            beat = Heartbeat(WorkerId("wrk_test"), {"beating": number}, 1, 2**53)
+            await bus.broadcast(subjects.of_pool(subjects.HEARTBEATS, "default"), msgspec.json.encode(beat))
 
-            async def heard() -> bool:
-                listed = msgspec.json.decode((await client._send("GET", "/agents")).content)["items"]
-                return any(agent["name"] == "beating" for agent in listed)
+        await eventually(lambda: sum(bool(beat.steps) for beat in beats) >= 4, within_s=30)
+        await eventually(lambda: signs.count(b"+WPI") >= 4, within_s=30)
+        while_it_ran = await counts(db)
+        go.touch()
+        await eventually(lambda: _has_ended(client, started.execution_id), within_s=30)
 
-            await eventually(heard)
-        assert counts(home / "agentflow.db") == before
+        assert while_it_ran == before
+        assert calls.read_text() == "called "  # so that it was one step that lasted
+        grown = {name for name, rows in (await counts(db)).items() if rows > before[name]}
+        assert grown == {"event_store", "cost_observations"}
 
 
-def counts(path: Path) -> dict[str, int]:
-    with closing(sqlite3.connect(path)) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in names}
+async def _has_ended(client: Client, execution: ExecutionId) -> bool:
+    return (await client.execution(execution)).status == "completed"
+
+
+async def _is_audited(db: Database) -> bool:
+    return (await counts(db))["audit_pending"] == 0
+
+
+async def counts(db: Database) -> dict[str, int]:
+    async with db.system_read() as connection:
+        return {
+            table.name: await connection.scalar(select(func.count()).select_from(table)) or 0
+            for table in metadata.sorted_tables
+        }

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import zstandard
 from rich.console import Console
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import func, insert, select, text, update
 
 from agentflow.artifacts.opening import open_artifacts, open_keeper
 from agentflow.artifacts.store import KeptArtifacts
@@ -39,10 +39,12 @@ from control_plane.storage.tables import (
     execution_snapshots,
     executions,
     idempotency_keys,
+    metadata,
     snapshots,
 )
 from control_plane.storage.tables.types import Retention
 from control_plane.storage.usage import _DISK, storage_report
+from tests.rows import any_row
 
 DAY_MS = 24 * 3600 * 1000
 TOKENS = dict.fromkeys((f"tokens_{kind}" for kind in TOKEN_KINDS), 1)
@@ -200,6 +202,26 @@ async def test_rows_that_end_by_their_age_go_and_the_newest_state_of_an_agent_st
 
     assert [(removal.kind, removal.items) for removal in plan.removals] == [("agent_state", 1), ("cost", 1)]
     assert (await rows(db, cost_observations), await rows(db, agent_states)) == (1, 2)
+
+
+async def test_of_every_table_whose_kind_ends_nothing_old_is_left(db: Database, job) -> None:
+    """Also of a table that is added later: a kind alone removes nothing, the purge must know the table."""
+    newer_state = any_row(agent_states, ACME) | {"version": 2}  # the newest of an agent stays, however old
+    owned = [table for table in metadata.sorted_tables if "tenant_id" in table.c or table.name == "tenants"]
+    async with db.system_write() as connection:
+        for table in owned:
+            await connection.execute(insert(table), any_row(table, ACME))
+        await connection.execute(insert(agent_states), newer_state)
+        made = update(idempotency_keys).values(resource_id=any_row(executions, ACME)["id"])
+        await connection.execute(made)
+
+    plan = await job.run(NOW_MS)
+
+    left = {table.name for table in owned if await rows(db, table)}
+    ending = {table.name for table in owned if table.info["retention"] in {*DAYS_DEFAULT, Retention.REQUEST}}
+    assert left == {table.name for table in owned} - ending | {"agent_states"}
+    assert await rows(db, agent_states) == 1
+    assert {removal.kind for removal in plan.removals} == set(DAYS_DEFAULT)
 
 
 async def test_what_is_removed_was_exported_first(db: Database, artifacts: KeptArtifacts, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Tables that grow are divided into days: rows find theirs, unique keys hold over all, and a day can be dropped."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import date, timedelta
 from typing import Any
@@ -10,9 +11,10 @@ from sqlalchemy.exc import IntegrityError
 
 from agentflow.errors import AgentFlowError
 from agentflow.ids import UlidSource
+from agentflow.ports import StorageUnavailable
 from control_plane.storage.database import Database, database
 from control_plane.storage.day_drops import drop_emptied, empty_day, still_needed
-from control_plane.storage.days import Part, bounds, day_of, divided_tables, make_days, parts
+from control_plane.storage.days import Part, bounds, day_of, divided_tables, make_days, parts, run, wait_briefly
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.retention_days import few_at_once
 from control_plane.storage.tables import event_store, executions
@@ -176,6 +178,28 @@ async def test_dropping_gives_way_to_who_is_reading_and_leaves_everything_as_it_
 
     assert len(await history(db)) == 3
     assert part in await parts(db)
+
+
+async def test_who_stands_still_with_a_table_locked_is_ended_by_the_server(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frozen or cut off in the middle of a drop: work goes on after a moment, and nothing was dropped."""
+    monkeypatch.setattr("control_plane.storage.days.DATABASE_IDLE_S", 0.2)
+    await make_days(db, NOW_MS, ahead=0)
+    before = await parts(db)
+
+    async def dropped_by_someone_who_freezes() -> None:
+        async with db.owning() as frozen:
+            await wait_briefly(frozen)
+            await run(frozen, "LOCK TABLE ONLY event_store IN ACCESS EXCLUSIVE MODE")
+            await run(frozen, f"DROP TABLE {Part(TODAY, 'event_store').name}")
+            async with asyncio.timeout(10):
+                await store(db, execution_id(NOW_MS))
+
+    with pytest.raises(StorageUnavailable):
+        await dropped_by_someone_who_freezes()
+    assert await parts(db) == before
+    assert len(await history(db)) == 3
 
 
 async def test_an_owner_without_special_rights_makes_and_drops_days_too(postgres_dsn: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from sqlalchemy import BigInteger, Integer, LargeBinary, SmallInteger, Table, delete, func, insert, select, text, update
+from sqlalchemy import Table, delete, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +19,7 @@ from control_plane.storage.database import Database, database
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.roles import SYSTEM_ROLE, TENANT_ROLE, NoTenant
 from control_plane.storage.tables import metadata
+from tests.rows import any_row, tenant_column
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
 TABLES = metadata.sorted_tables
@@ -26,37 +27,10 @@ OWNED = [table for table in TABLES if "tenant_id" in table.c or table.name == "t
 NOBODYS = [table for table in TABLES if table not in OWNED]
 
 
-def tenant_column(table: Table) -> str:
-    return "id" if table.name == "tenants" else "tenant_id"
-
-
-def row(table: Table, tenant: TenantId) -> dict[str, Any]:
-    """Any row that the table accepts, of this tenant."""
-    values: dict[str, Any] = {}
-    for column in table.columns:
-        if column.identity is not None:
-            continue
-        if isinstance(column.type, BigInteger | Integer | SmallInteger):
-            values[column.name] = 1
-        elif isinstance(column.type, LargeBinary):
-            values[column.name] = b"x"
-        elif column.type.python_type is dict:
-            values[column.name] = {}
-        else:
-            values[column.name] = "{}" if column.name in ("event_data", "record") else f"{column.name} of {tenant}"
-    values[tenant_column(table)] = tenant
-    return values
-
-
 async def fill(db: Database, tenant: TenantId) -> None:
-    """Foreign keys are satisfied because tables come sorted and every id of a kind reads the same."""
-    ids = {"users": "id", "rbac_roles": "id"}
     async with db.system_write() as connection:
         for table in OWNED:
-            values = row(table, tenant)
-            if table.name in ids:
-                values["id"] = f"{table.name.removeprefix('rbac_').removesuffix('s')}_id of {tenant}"
-            await connection.execute(insert(table), values)
+            await connection.execute(insert(table), any_row(table, tenant))
 
 
 @pytest.fixture
@@ -115,7 +89,9 @@ async def test_a_tenant_can_neither_add_rows_for_another_nor_give_its_own_away(d
     for table in OWNED:
         before = await all_rows(db, table)
         column = table.c[tenant_column(table)]
-        foreign = {name: f"{value}!" if isinstance(value, str) else value for name, value in row(table, OTHER).items()}
+        foreign = {
+            name: f"{value}!" if isinstance(value, str) else value for name, value in any_row(table, OTHER).items()
+        }
         foreign[column.name] = OTHER
 
         for statement in (insert(table).values(foreign), update(table).values({column.name: OTHER})):
