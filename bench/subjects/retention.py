@@ -33,7 +33,7 @@ EVENTS = 5_000_000
 KEPT_DAYS = 7
 STARTS_PER_S = 100
 SLOWER_MAX = 1.5
-QUIET_S = 20.0  # before, and again after: together about as long as the purge
+QUIET_S = 20.0  # before, and again after: the quieter one counts, since the disk may still be busy with what was loaded
 
 
 def run(console: Console) -> Results:
@@ -61,7 +61,7 @@ async def beside_starts(
     starts = Starts(SqlEventStore(db), epochs, now_ms)
     await starts.for_seconds(quiet_s / 5)  # plans are made, files are open
     before = await relation_bytes(db, now_ms)
-    quiet = await starts.for_seconds(quiet_s)
+    quiet_before = await starts.for_seconds(quiet_s)
     begun = time.perf_counter()
     purge = asyncio.create_task(in_a_process_of_its_own(environment))
     freed = asyncio.create_task(freed_after(db, now_ms, before * 0.3, purge.done))
@@ -69,18 +69,17 @@ async def beside_starts(
     await purge
     took_s = time.perf_counter() - begun
     after = await relation_bytes(db, now_ms)
-    quiet += await starts.for_seconds(quiet_s)
-    bound_ms = SLOWER_MAX * _p99(quiet)
+    quiet_ms = min(_p99(quiet_before), _p99(await starts.for_seconds(quiet_s)))
     return {
         "bytes before": float(before),
         "bytes after": float(after),
         "freed share": 1 - after / before,
         "s until 70 % were free": await freed,
         "s until all was done": took_s,
-        "start p99 ms, quiet": _p99(quiet),
+        "start p99 ms, quiet": quiet_ms,
         "start p99 ms, purging": _p99(beside),
-        "purging / quiet": _p99(beside) / _p99(quiet),
-        "% of starts above the bound": 100 * sum(ms > bound_ms for ms in beside) / max(len(beside), 1),
+        "purging / quiet": _p99(beside) / quiet_ms,
+        "% of starts above the bound": 100 * sum(ms > SLOWER_MAX * quiet_ms for ms in beside) / len(beside),
     }
 
 
