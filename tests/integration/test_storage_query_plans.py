@@ -8,12 +8,15 @@ import pytest
 from rich.console import Console
 from sqlalchemy import event, insert, text
 
+from agentflow.clock import SystemClock
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
 from bench.subjects.queries import measured
+from control_plane.audit.log import AuditFilter
 from control_plane.live.feed import Topic
 from control_plane.registry.executions import ExecutionFilter, ExecutionPlace
 from control_plane.registry.workflows import WorkflowFilter
+from control_plane.storage.audit import SqlAudit
 from control_plane.storage.database import Database, database
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
@@ -21,14 +24,15 @@ from control_plane.storage.live import SqlLiveEvents
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.plans import SqlPlans
 from control_plane.storage.state_snapshots import FORMAT, packed
-from control_plane.storage.tables import execution_snapshots
+from control_plane.storage.tables import audits, execution_snapshots
 from control_plane.storage.tasks import SqlTasks
 from control_plane.storage.workflows import SqlWorkflows
+from tests.rows import any_row
 
 ACME = TenantId("acme")
 ONE = ExecutionId("exec_00999999")  # what is there plays no part in how it is looked for
 ROWS = 3_000
-BIG = ("executions", "event_store", "plan_steps", "human_tasks", "workflows")
+BIG = ("executions", "event_store", "plan_steps", "human_tasks", "workflows", "audits")
 
 NUMBERS = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :rows)"
 ID = {"sqlite": "printf('exec_%08d', n)", "postgresql": "'exec_' || lpad(n::text, 8, '0')"}
@@ -62,11 +66,17 @@ async def db(database_dsn: str) -> AsyncIterator[Database]:
                 target, select = statement.split(" SELECT ", 1)
                 filled = f"{target} {NUMBERS} SELECT {select}".format(id=ID[opened.engine])
                 await connection.execute(text(filled), {"rows": ROWS})
+            await connection.execute(insert(audits), [audit(number) for number in range(ROWS)])
             snapshot = {"execution_id": ONE, "tenant_id": ACME, "version": 7, "format": FORMAT}
             state = packed(ExecutionState(version=7, tenant=ACME, execution=ONE))
             await connection.execute(insert(execution_snapshots), snapshot | {"state": state})
             await connection.execute(text("ANALYZE"))
         yield opened
+
+
+def audit(number: int) -> dict[str, Any]:
+    seven = {"actor_id": f"u{number % 7}", "resource_id": f"r{number % 7}"}
+    return any_row(audits, ACME) | {"id": f"aud_{number:08}", "record_id": f"aud_{number:08}", "seq": number, **seven}
 
 
 async def plans_of(
@@ -105,6 +115,10 @@ async def plans_of(
     return found
 
 
+def audited(db: Database, wanted: AuditFilter) -> Awaitable[Any]:
+    return SqlAudit(db, SystemClock()).page(ACME, wanted, limit=50, after=1_000, newest_first=True)
+
+
 QUESTIONS: dict[str, Callable[[Database], Awaitable[Any]]] = {
     "newest executions": lambda db: SqlExecutions(db).page(ACME, limit=50),
     "failed executions": lambda db: SqlExecutions(db).page(ACME, ExecutionFilter(statuses=("failed",)), limit=50),
@@ -119,6 +133,10 @@ QUESTIONS: dict[str, Callable[[Database], Awaitable[Any]]] = {
     "newest workflows": lambda db: SqlWorkflows(db).list(ACME, WorkflowFilter(), limit=50),
     "the newest version": lambda db: SqlWorkflows(db).latest(ACME, "exec_00000042"),
     "what waits for people": lambda db: SqlTasks(db).list_open(ACME, after=(10**9, ONE, StepPath("a")), limit=50),
+    "executions of a trace": lambda db: SqlExecutions(db).with_trace(ACME, "t", from_ms=1_500, until_ms=1_510),
+    "the audit trail": lambda db: audited(db, AuditFilter()),
+    "what somebody did": lambda db: audited(db, AuditFilter(actor="u3")),
+    "what was done to something": lambda db: audited(db, AuditFilter(resource="r3")),
     "a plan": lambda db: SqlPlans(db).steps(ACME, ExecutionId("exec_unknown"), limit=50),
 }
 
@@ -138,6 +156,9 @@ async def test_the_newest_come_from_the_index_in_their_order_without_sorting(db:
         "failed executions",
         "executions of a workflow",
         "newest workflows",
+        "the audit trail",
+        "what somebody did",
+        "what was done to something",
     ):
         for plan in await plans_of(db, lambda name=name: QUESTIONS[name](db)):
             assert "Sort" not in plan.replace("Sort Key", ""), f"{name}:\n{plan}"
