@@ -7,6 +7,7 @@
     │   ├── Conflict          it contradicts what is already recorded
     │   ├── Unauthenticated   nobody knows who asks: no credential, or none that is valid
     │   ├── Forbidden         whoever asks is known, and may not do this
+    │   ├── OverBudget        the money for it is spent: a person has to allow more, or a new period to begin
     │   └── Limited           too much or too often; `retry_after_s` says when it may be asked again
     ├── Unavailable           something we need is away; the same request may work later (retryable)
     └── Bug                   our fault: an invariant is broken; never retried, always loud
@@ -78,6 +79,10 @@ class Unauthenticated(Rejected):
 
 class Forbidden(Rejected):
     code = "AF1701"
+
+
+class OverBudget(Rejected):
+    code = "AF1804"
 
 
 class Limited(Rejected):

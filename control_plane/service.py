@@ -25,8 +25,12 @@ from agentflow.workflow.references import child_workflows, tools_named
 from control_plane.audit.log import AuditLog
 from control_plane.audit.notes import concerning
 from control_plane.audit.trail import Trail
+from control_plane.costs.book import BudgetBook, Standing
+from control_plane.costs.budget import Budget
+from control_plane.costs.purse import Purse
 from control_plane.costs.report import Costs
 from control_plane.deploying import Deployments, register_within_quota
+from control_plane.estimating import Estimates
 from control_plane.identity.identity import Identity
 from control_plane.identity.principals import Principal
 from control_plane.jobs.job import Job
@@ -161,6 +165,9 @@ class ControlPlane:
     trail: Trail
     audit: AuditLog
     costs: Costs
+    budgets: BudgetBook
+    estimates: Estimates
+    purse: Purse
     registry: WorkflowRegistry
     tools: ToolRegistry
     ask_worker: Callable[[ToolTest], Awaitable[ToolTestOutcome]]
@@ -355,6 +362,13 @@ class ControlPlane:
         """A long operation, once for a key."""
         job = await self.id_for(tenant, kind, key, request, self.jobs.new_id())
         return await self.jobs.submit(tenant, kind, request, id=job)
+
+    async def create_budget(self, tenant: TenantId, wanted: dict[str, Any], key: str | None) -> Standing:
+        """Once for a key."""
+        budget = f"bud_{self.new_request_id()}"
+        if key is not None:
+            budget = await self.id_for(tenant, "budget", key, wanted, budget)
+        return await self.budgets.create(Budget(tenant=tenant, id=budget, created_at_ms=self.now_ms(), **wanted))
 
     async def check_start(self, tenant: TenantId, reference: str, input: Any) -> None:
         """Raises what keeps an execution from being started, as things are now."""

@@ -23,8 +23,11 @@ from control_plane.audit.log import AuditLog
 from control_plane.audit.sequencer import Sequencer
 from control_plane.audit.tool_records import ToolRecords
 from control_plane.audit.trail import Trail
+from control_plane.costs.book import BudgetBook
+from control_plane.costs.purse import Purse
 from control_plane.daily_purge import daily_purge
 from control_plane.deploying import Deployments, register_within_quota
+from control_plane.estimating import Estimates
 from control_plane.identity_wiring import open_identity
 from control_plane.jobs.runner import Jobs
 from control_plane.live.feed import Feed
@@ -47,6 +50,7 @@ from control_plane.snapshots_wiring import snapshots, snapshots_of_ended
 from control_plane.storage.admissions import SqlRoom
 from control_plane.storage.agent_states import SqlAgentStates
 from control_plane.storage.audit import SqlAudit
+from control_plane.storage.budgets import SqlBudgets
 from control_plane.storage.costs import SqlCosts
 from control_plane.storage.database import Database, database
 from control_plane.storage.days import days_made
@@ -109,7 +113,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         audit = SqlAudit(db, clock)
         trail = await stack.enter_async_context(_trail(audit, bus, clock, ids))
 
-        bounds = _bounds(settings, SqlRoom(db, clock), identity.tenants.at_once)
+        budgets, purse = _budgets(db, bus, clock, ids, trail)
+        bounds = _bounds(settings, SqlRoom(db, clock), identity.tenants.at_once, purse)
         ownership = _ownership(settings, db, bus, clock, ids)
         orchestrator = _orchestrator(settings, store, bus, registry, clock, ids, ownership, claims, bounds, pools)
         schedules = SqlSchedules(db)
@@ -123,6 +128,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             trail=trail,
             audit=AuditLog(audit, signing_key=identity.signing_keys.current, clock=clock),
             costs=SqlCosts(db),
+            estimates=_estimates(db, registry, tools, executions, store),
+            budgets=budgets,
+            purse=purse,
             registry=registry,
             tools=tools,
             ask_worker=tests_on(bus, pools),
@@ -159,6 +167,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
 @asynccontextmanager
 async def _at_work(plane: ControlPlane, bus: JetStreamBus, clock: Clock) -> AsyncIterator[None]:
     async with (
+        plane.purse.running(),
         plane.orchestrator.running(),
         care_for_lost_workers(plane.agents, plane.orchestrator, bus, clock),
         plane.jobs.running(),
@@ -230,10 +239,28 @@ def _purge(settings: Settings, db: Database, artifacts: KeptArtifacts, clock: Cl
     return daily_purge(db, retention_job(settings, db, artifacts), clock, environment)
 
 
-def _bounds(settings: Settings, room: SqlRoom, at_once: Callable[[TenantId], int | None]) -> Bounds:
+def _budgets(db: Database, bus: JetStreamBus, clock: Clock, ids: UlidSource, trail: Trail) -> tuple[BudgetBook, Purse]:
+    store = SqlBudgets(db)
+    purse = Purse(store, bus=bus, clock=clock, new_id=ids.ulid, on_record=trail.written_beside)
+    return BudgetBook(store, bus=bus, clock=clock, apply=purse.look), purse
+
+
+def _estimates(
+    db: Database,
+    registry: WorkflowRegistry,
+    tools: ToolRegistry,
+    executions: SqlExecutions,
+    record: SqlEventStore,
+) -> Estimates:
+    costs = SqlCosts(db)
+    return Estimates(registry=registry, tools=tools, executions=executions, record=record, observations=costs)
+
+
+def _bounds(settings: Settings, room: SqlRoom, at_once: Callable[[TenantId], int | None], purse: Purse) -> Bounds:
     return Bounds(
         room=room,
         tenant_max=lambda tenant: at_once(tenant) or settings.tenant_executions_max or None,
+        budgets=purse,
         open_max=settings.open_executions_max,
         window=settings.dispatch_window,
     )

@@ -11,6 +11,7 @@ from agentflow.cli import (
     audit,
     auth,
     benchmarks,
+    budgets,
     bus,
     certificates,
     costs,
@@ -75,6 +76,7 @@ app.add_typer(schedules.app, name="schedule")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(audit.app, name="audit")
 app.command("costs")(costs.costs)
+app.add_typer(budgets.app, name="budgets")
 app.add_typer(database.app, name="db")
 app.add_typer(tools.app, name="tool")
 app.add_typer(auth.app, name="auth")

@@ -14,7 +14,7 @@ from agentflow.errors import Problem
 from agentflow.process_exit import ExitCode
 
 if TYPE_CHECKING:
-    from agentflow.sdk.models import PushedWorkflow
+    from agentflow.sdk.models import DollarFigure, Figure, PushedWorkflow
 
 app = typer.Typer(no_args_is_help=True, help="Register workflows and look at them.")
 
@@ -174,3 +174,51 @@ async def _show(ref: str, json: bool) -> None:
     console.print(f"id       {workflow.id}\nplanner  {workflow.planner}\ndigest   {workflow.digest}")
     console.print(f"created  {workflow.created_at}\n")
     console.print(workflow.source.rstrip())
+
+
+@app.command()
+def estimate(
+    ref: Annotated[str, typer.Argument(help="An id, a name, name@version, or a plan's hash.", show_default=False)],
+    json: JsonFlag = False,
+) -> None:
+    """Say what the next execution will probably cost, by what earlier ones did.
+
+    \b
+    Examples:
+      af workflow estimate support
+      af workflow estimate support@1.0.0 --json
+    """
+    asyncio.run(_estimate(ref, json))
+
+
+async def _estimate(ref: str, json: bool) -> None:
+    from agentflow.cli.connection import control_plane
+
+    async with control_plane() as api:
+        found = await api.estimate(ref)
+    if json:
+        print_json(found)
+        return
+    console = stdout()
+    console.print(f"{found.workflow.name} {found.workflow.version}, by {found.executions} executions", style="bold")
+    console.print(f"dollars   {_amount(found.dollars)}")
+    console.print(f"tokens    {_amount(found.tokens)}")
+    console.print(f"duration  {_amount(found.duration_ms)} ms")
+    rows = [
+        (one.name, one.tool or one.agent, _amount(one.runs), _amount(one.dollars), _amount(one.tokens), one.basis)
+        for one in found.steps
+    ]
+    print_table(("STEP", "BY", "RUNS", "DOLLARS OF ONE", "TOKENS OF ONE", "KNOWN FROM"), rows)
+    for one in found.unknown:
+        console.print(f"not in the dollars: {one.name}: {one.reason}", style="yellow")
+
+
+def _amount(figure: "Figure | DollarFigure") -> str:
+    """What is expected, and the most in brackets."""
+    return f"{_number(figure.expected)} ({_number(figure.upper)})"
+
+
+def _number(value: float | str | None) -> str:
+    if value is None:
+        return "?"
+    return value if isinstance(value, str) else f"{value:g}"

@@ -61,6 +61,8 @@ def _of_a_step(state: ExecutionState, event: happened.StepEvent) -> Iterator[Cau
                 yield messages.TimeReached
             else:
                 yield _failed(event, event.worker)
+        case happened.StepExcused():
+            yield messages.TimeReached
         case happened.StepDoubted():
             yield messages.TimeReached
             yield _failed(event, _SOMEBODY)
@@ -105,7 +107,7 @@ def _of_life(event: happened.LifecycleEvent, upcoming: Sequence[Event]) -> Itera
             yield messages.Admitted  # also where it only waited for its moment: with room it begins the same way
         case happened.ExecutionPaused():
             if event.request:
-                yield lambda stamp: messages.Pause(stamp, event.request, event.reason)
+                yield lambda stamp: messages.Pause(stamp, event.request, event.reason, event.budget)
         case happened.ExecutionResumed():
             # Who cancels a paused execution resumes it first, under the same request.
             asked = (one for one in upcoming if isinstance(one, happened.CancelRequested))

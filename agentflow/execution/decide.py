@@ -220,10 +220,10 @@ def _requested(draft: Draft, message: messages.Request) -> None:
         case messages.Signal():
             draft.signal(message.id, message.name, message.payload)
         case messages.Pause():
-            if state.status is Status.RUNNING:
-                draft.record(happened.ExecutionPaused(now, message.id, message.reason))
+            if state.status is Status.RUNNING or (state.held_by and state.held_by != message.budget):
+                draft.record(happened.ExecutionPaused(now, message.id, message.reason, budget=message.budget))
         case messages.Resume():
-            if state.status is Status.PAUSED:
+            if state.status is Status.PAUSED and message.budget in ("", state.held_by):
                 draft.past = state.stopped_at
                 _resume(draft, message.id)
                 if draft.state.status is Status.RUNNING:

@@ -280,14 +280,17 @@ class BreakpointsSet(msgspec.Struct, frozen=True, tag_field="type", tag="breakpo
 
 
 class ExecutionPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="execution.paused.v1"):
-    """Somebody paused it (`request`), or it came to a `breakpoint`; then `held` are the outcomes that the program was
-    about to hear: what it answered is not followed, and it hears them when the execution goes on."""
+    """Somebody paused it (`request`), a `budget` is used up, or it came to a `breakpoint`; then `held` are the outcomes
+    that the program was about to hear: what it answered is not followed, and it hears them when the execution goes on.
+
+    Of one that is paused already, it only changes who has to let it go on."""
 
     at_ms: int
     request: str
     reason: str
     breakpoint: str = ""
     held: tuple[Answered, ...] = ()
+    budget: str = ""
 
 
 class ExecutionResumed(msgspec.Struct, frozen=True, tag_field="type", tag="execution.resumed.v1"):

@@ -306,6 +306,9 @@ def _saw(state: ExecutionState, request: str) -> tuple[str, ...]:
 
 
 def _paused(state: ExecutionState, version: int, event: happened.ExecutionPaused) -> ExecutionState:
+    if state.paused_at_ms is not None:
+        taken_over = {"paused_by": event.request, "held_by": event.budget, "seen": _saw(state, event.request)}
+        return replace(state, version=version, **taken_over)
     return replace(
         state,
         version=version,
@@ -313,6 +316,7 @@ def _paused(state: ExecutionState, version: int, event: happened.ExecutionPaused
         paused_at_ms=event.at_ms,
         paused_by=event.request,
         stopped_at=event.breakpoint,
+        held_by=event.budget,
         held=NOTHING.put_all({f"{state.version:015d}.{at:06d}": one for at, one in enumerate(event.held)}),
         seen=_saw(state, event.request) if event.request else state.seen,
     )
@@ -330,6 +334,7 @@ def _unpaused(state: ExecutionState, at_ms: int) -> ExecutionState:
         paused_by="",
         held=NOTHING,
         stopped_at="",
+        held_by="",
         deadline_ms=None if state.deadline_ms is None else state.deadline_ms + paused_ms,
         begun_at_ms=state.begun_at_ms + paused_ms,
     )
@@ -339,7 +344,7 @@ def _closed(state: ExecutionState, version: int, at_ms: int, status: Status) -> 
     closed: dict[str, Any] = dict.fromkeys(
         ("in_flight", "waiting", "children", "tasks", "timers", "awaited", "held", "doubts"), NOTHING
     )
-    closed |= {"due": Agenda(), "paused_at_ms": None, "paused_by": "", "ending": None, "broken": None}
+    closed |= {"due": Agenda(), "paused_at_ms": None, "paused_by": "", "held_by": "", "ending": None, "broken": None}
     return replace(state, version=version, ended_at_ms=at_ms, status=status, **closed)
 
 

@@ -132,16 +132,23 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Begin nothing new. What runs may end, and its end is recorded."""
+    """Begin nothing new. What runs may end, and its end is recorded.
+
+    With a `budget`, until there is something in it again; a person's word counts for more, and stays.
+    """
 
     stamp: Stamp
     id: str
     reason: str = ""
+    budget: str = ""
 
 
 class Resume(msgspec.Struct, frozen=True):
+    """With a `budget`, only what stands still because of that one."""
+
     stamp: Stamp
     id: str
+    budget: str = ""
 
 
 class Cancel(msgspec.Struct, frozen=True):

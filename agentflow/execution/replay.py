@@ -23,7 +23,7 @@ from agentflow.execution.causes import Cause, causes
 from agentflow.execution.decide import decide
 from agentflow.execution.draft import retry_delay_ms
 from agentflow.execution.events import Event, encode
-from agentflow.execution.messages import Stamp
+from agentflow.execution.messages import ExecutionMessage, Stamp
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState
 
@@ -70,12 +70,17 @@ def _version(redecided: Redecided) -> int:
 
 
 def _decided(state: ExecutionState, upcoming: Sequence[Event], program: Program, cause: Cause) -> Redecided:
-    at_ms = upcoming[0].at_ms
-    again = _compared(state, upcoming, program, cause, Stamp(at_ms))
+    stamp = Stamp(upcoming[0].at_ms)
+    again = _compared(state, upcoming, program, cause, stamp)
+    if again.divergence is not None and isinstance(again.divergence.expected, happened.StepExcused):
+        stamp = msgspec.structs.replace(stamp, hears=False)
+        again = _compared(state, upcoming, program, cause, stamp)
     if again.divergence is None or not isinstance(again.divergence.got, happened.StepFailed):
         return again
-    chance = _chance(state, upcoming, program, cause)
-    return again if chance is None else _compared(state, upcoming, program, cause, Stamp(at_ms, chance))
+    chance = _chance(state, upcoming, program, cause(stamp))
+    if chance is None:
+        return again
+    return _compared(state, upcoming, program, cause, msgspec.structs.replace(stamp, chance=chance))
 
 
 def _compared(
@@ -102,10 +107,12 @@ def _compared(
     return Redecided(tuple(events))
 
 
-def _chance(state: ExecutionState, upcoming: Sequence[Event], program: Program, cause: Cause) -> float | None:
+def _chance(
+    state: ExecutionState, upcoming: Sequence[Event], program: Program, message: ExecutionMessage
+) -> float | None:
     """A chance with which every delay before another attempt comes out as it was recorded."""
     low, high = 0.0, 1.0
-    for recorded, got in zip(upcoming, decide(state, cause(Stamp(upcoming[0].at_ms)), program).events, strict=False):
+    for recorded, got in zip(upcoming, decide(state, message, program).events, strict=False):
         if not (isinstance(got, happened.StepFailed) and isinstance(recorded, happened.StepFailed)):
             continue
         flight = state.in_flight.get(got.path)

@@ -135,6 +135,7 @@ class ExecutionState(msgspec.Struct, frozen=True):
     paused_by: str = ""  # the request that asked for it; empty at a breakpoint
     breakpoints: tuple[str, ...] = ()  # keys of the program before which to stop
     stopped_at: str = ""  # the breakpoint it is paused at
+    held_by: str = ""  # the budget that it is paused for: it goes on once there is something in that again
     held: FrozenMap[Answered] = _EMPTY  # what ended while paused, in its order: told to the program on resume
     ending: StepFault | None = None  # why the program is undoing its work
     failed: StepScheduled | ChildStarted | None = None  # the last thing that ended badly

@@ -11,9 +11,11 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from agentflow.sdk.budgets import Budget
 from agentflow.sdk.client import Client
 from agentflow.sdk.models import (
     CostReport,
+    Estimate,
     Execution,
     ExecutionEvent,
     ExecutionSummary,
@@ -99,6 +101,27 @@ class BlockingClient:
 
     def costs(self, *, scope: str = "tenant", period: str = "today") -> CostReport:
         return self._run(self._client.costs(scope=scope, period=period))
+
+    def estimate(self, plan: str) -> Estimate:
+        return self._run(self._client.estimate(plan))
+
+    def create_budget(self, scope: str = "tenant", name: str = "", **how: Any) -> Budget:
+        """Takes what `Client.budgets.create` takes."""
+        return self._run(self._client.budgets.create(scope, name, **how))
+
+    def budgets(self, **filters: Any) -> Iterator[Budget]:
+        """Every one that fits, the oldest first."""
+        return self._iterated(self._client.budgets.iterate(**filters))
+
+    def budget(self, budget: str) -> Budget:
+        return self._run(self._client.budgets.get(budget))
+
+    def update_budget(self, budget: str, **changes: Any) -> Budget:
+        """Takes what `Client.budgets.update` takes."""
+        return self._run(self._client.budgets.update(budget, **changes))
+
+    def delete_budget(self, budget: str) -> None:
+        self._run(self._client.budgets.delete(budget))
 
     def history(self, execution: str) -> list[ExecutionEvent]:
         return self._run(self._client.history(execution))

@@ -10,12 +10,13 @@ from typing import Self
 from agentflow.clock import Clock, SystemClock
 from agentflow.errors import Unavailable
 from agentflow.sdk.audit import AuditOperations
+from agentflow.sdk.budgets import BudgetOperations
 from agentflow.sdk.events import EventRequests
 from agentflow.sdk.identity import IdentityOperations
-from agentflow.sdk.models import Agent, AgentList, CostReport, DeploymentStatus
+from agentflow.sdk.models import Agent, AgentList, CostReport, DeploymentStatus, Estimate
 from agentflow.sdk.orders import OrderRequests
 from agentflow.sdk.records import RecordOperations
-from agentflow.sdk.requests import asked, given
+from agentflow.sdk.requests import asked, given, segment
 from agentflow.sdk.schedules import ScheduleRequests
 from agentflow.sdk.snapshots import SnapshotOperations
 from agentflow.sdk.tools import ToolRequests
@@ -66,6 +67,11 @@ class Client(WorkflowRequests, OrderRequests, EventRequests, ScheduleRequests, T
         return AuditOperations(self._ask)
 
     @property
+    def budgets(self) -> BudgetOperations:
+        """How much may be spent on what."""
+        return BudgetOperations(self._ask)
+
+    @property
     def records(self) -> RecordOperations:
         """What is asked about executions that are on record: replays."""
         return RecordOperations(self._ask)
@@ -94,3 +100,7 @@ class Client(WorkflowRequests, OrderRequests, EventRequests, ScheduleRequests, T
     async def costs(self, *, scope: str = "tenant", period: str = "today") -> CostReport:
         """What was spent, by `tenant`, `workflow`, `agent` or `resource`; the dearest first."""
         return await self._get("/costs", CostReport, given(scope=scope, period=period))
+
+    async def estimate(self, plan: str) -> Estimate:
+        """What the next execution will probably cost: of a workflow (id, name, name@version), or of a plan's hash."""
+        return await self._get(f"/plans/{segment(plan)}/estimate", Estimate)

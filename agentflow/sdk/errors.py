@@ -12,6 +12,7 @@ from agentflow.errors import (
     Invalid,
     Limited,
     NotFound,
+    OverBudget,
     Rejected,
     Unauthenticated,
     Unavailable,
@@ -64,6 +65,8 @@ def error_from(api_url: str, status: int, body: bytes, retry_after_s: float = 1.
     hint = told.hint or "Correct the request and send it again."
     if status == 401:
         return _with_code(Unauthenticated, told.code)(message, hint=hint)
+    if status == 402:
+        return _with_code(OverBudget, told.code)(message, hint=hint)
     if status == 403:
         return _with_code(Forbidden, told.code)(message, hint=hint)
     if status == 404:

@@ -172,6 +172,7 @@ class Execution(msgspec.Struct, frozen=True):
     failed_at: str | None = None  # the path of what it could not go on from
     breakpoints: list[str] = []
     stopped_at: str | None = None  # the breakpoint it is paused at
+    held_by: str | None = None  # the used-up budget it is paused for; it goes on by itself
     vars: dict[str, Any] = {}
     outputs: dict[str, Any] = {}
 
@@ -341,6 +342,50 @@ class CostLine(msgspec.Struct, frozen=True):
     cost_unknown: int
     observations: int
     tokens: dict[str, int]  # by kinds that do not overlap
+
+
+class DollarFigure(msgspec.Struct, frozen=True):
+    expected: str | None  # exact; None where nobody can tell
+    upper: str | None  # not exceeded in 19 of 20 cases, or the bound of the plan
+    observations: int  # that it rests on
+
+
+class Figure(msgspec.Struct, frozen=True):
+    expected: float | None
+    upper: float | None
+    observations: int
+
+
+class StepEstimate(msgspec.Struct, frozen=True):
+    """`dollars`, `tokens` and `duration_ms` are of one run of the step."""
+
+    name: str
+    agent: str
+    tool: str | None
+    basis: str  # of the dollars: step, agent, tool, declared or none
+    runs: Figure
+    dollars: DollarFigure
+    tokens: Figure
+    duration_ms: Figure
+
+
+class Unpriced(msgspec.Struct, frozen=True):
+    name: str
+    reason: str
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What one execution will probably cost, without what is `unknown`."""
+
+    plan: str
+    workflow: ListedWorkflow
+    executions: int  # completed ones that it is calibrated by
+    dollars: DollarFigure
+    tokens: Figure
+    steps_run: Figure
+    duration_ms: Figure
+    steps: list[StepEstimate]
+    unknown: list[Unpriced]
 
 
 class CostReport(msgspec.Struct, frozen=True, rename={"from_": "from"}):

@@ -24,6 +24,7 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = 
 _ERRORS: dict[int, str] = {
     400: "The request cannot be done as it is; `code` and `hint` say why and what to do.",
     401: "Nobody knows who asks: send `Authorization: Bearer` with a token or an API key.",
+    402: "A budget that covers it is used up; `detail` names it and `hint` says how to go on.",
     403: "Your roles do not allow it.",
     404: "There is no such thing for this tenant.",
     406: "The version named in `Accept` is unknown.",

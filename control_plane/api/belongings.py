@@ -22,10 +22,12 @@ async def _agent(plane: ControlPlane, caller: Principal, name: str) -> object:
 # By the beginning of the paths of their routes. Each raises `NotFound` for what is not there.
 _FOUND_BY: dict[str, _Find] = {
     "/api/v1/agents/{name}": _agent,
+    "/api/v1/budgets/{budget}": lambda plane, caller, it: plane.budgets.find(caller.tenant, it),
     "/api/v1/executions/{execution}": lambda plane, caller, it: plane.orchestrator.state(
         caller.tenant, ExecutionId(it)
     ),
     "/api/v1/jobs/{job}": lambda plane, caller, it: plane.jobs.find(caller.tenant, it),
+    "/api/v1/plans/{plan}": lambda plane, caller, it: plane.estimates.workflow_of(caller.tenant, it),
     "/api/v1/roles/{role}": lambda plane, caller, it: plane.identity.directory.role(caller, it),
     "/api/v1/schedules/{name}": lambda plane, caller, it: plane.schedules.find(caller.tenant, it),
     "/api/v1/snapshots/{snapshot}": lambda plane, caller, it: plane.snapshots.find(caller.tenant, it),

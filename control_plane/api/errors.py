@@ -22,11 +22,13 @@ from agentflow.errors import (
     Invalid,
     Limited,
     NotFound,
+    OverBudget,
     Problem,
     Rejected,
     Unauthenticated,
     Unavailable,
 )
+from control_plane.costs.book import BudgetChanged
 from control_plane.registry.workflows import WorkflowOvertaken
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +40,7 @@ STATUS_OF_FAMILY: tuple[tuple[type[AgentFlowError], HTTPStatus], ...] = (
     (Invalid, HTTPStatus.UNPROCESSABLE_ENTITY),
     (Unauthenticated, HTTPStatus.UNAUTHORIZED),
     (Forbidden, HTTPStatus.FORBIDDEN),
+    (OverBudget, HTTPStatus.PAYMENT_REQUIRED),
     (Limited, HTTPStatus.TOO_MANY_REQUESTS),
     (Rejected, HTTPStatus.BAD_REQUEST),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -89,6 +92,7 @@ _STATUS_OF_ERROR: dict[type[AgentFlowError], HTTPStatus] = {
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     NotAcceptable: HTTPStatus.NOT_ACCEPTABLE,
     ResourceChanged: HTTPStatus.PRECONDITION_FAILED,
+    BudgetChanged: HTTPStatus.PRECONDITION_FAILED,
     WorkflowOvertaken: HTTPStatus.PRECONDITION_FAILED,
 }
 

@@ -185,6 +185,7 @@ def state_view(state: ExecutionState) -> dict[str, Any]:
         "failed_at": _failed_at(state),
         "breakpoints": list(state.breakpoints),
         "stopped_at": state.stopped_at or None,
+        "held_by": state.held_by or None,
         "vars": state.vars,
         "outputs": dict(state.outputs.items()),
     }

@@ -49,7 +49,7 @@ class ForkBody(BaseModel):
         return ForkWanted(StepPath(self.from_ or self.after or ""), going, **given, reason=self.reason)
 
 
-@router.post("/fork", status_code=202, responses=documented(404, 409, 422, ok={202: schemas.Started}))
+@router.post("/fork", status_code=202, responses=documented(402, 404, 409, 422, ok={202: schemas.Started}))
 @needs(Permission.WORKFLOWS_EXECUTE)
 async def fork(
     execution: str,

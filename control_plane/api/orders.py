@@ -96,6 +96,7 @@ def version_seen(if_match: str | None, execution: str) -> int | None:
 
 
 _ANSWERS = documented(404, 409, 412, 422, ok=schemas.Execution)
+_GOING_ON = documented(402, 404, 409, 412, 422, ok=schemas.Execution)
 
 Ask = Annotated[Callable[[Wanted], Awaitable[Response]], Depends(asking)]
 
@@ -107,9 +108,10 @@ async def pause(ask: Ask, request: RequestId, body: Reason | None = None) -> Res
     return await ask(lambda stamp: messages.Pause(stamp, request, body.reason if body else ""))
 
 
-@router.post("/resume", responses=_ANSWERS)
+@router.post("/resume", responses=_GOING_ON)
 @needs(Permission.EXECUTIONS_CONTROL)
 async def resume(ask: Ask, request: RequestId) -> Response:
+    """Refused while a budget that covers what comes next is used up: it goes on by itself once there is more."""
     return await ask(lambda stamp: messages.Resume(stamp, request))
 
 
@@ -157,7 +159,7 @@ async def answer(execution: str, path: str, body: AnswerBody, behind: Behind, te
     return await execution_answer(behind, state)
 
 
-@router.post("/retry", responses=_ANSWERS)
+@router.post("/retry", responses=_GOING_ON)
 @needs(Permission.EXECUTIONS_CONTROL)
 async def retry(ask: Ask, request: RequestId) -> Response:
     """Continue a failed execution from the step that failed."""

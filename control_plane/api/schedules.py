@@ -112,7 +112,7 @@ async def resume(name: str, behind: Behind, tenant: Tenant, caller: Caller) -> d
     return schedule_view(await behind.schedules.resume(tenant, name))
 
 
-@router.post("/{name}/trigger", status_code=202, responses=documented(404, 409, 422, ok={202: schemas.Triggered}))
+@router.post("/{name}/trigger", status_code=202, responses=documented(402, 404, 409, 422, ok={202: schemas.Triggered}))
 @needs(Permission.SCHEDULES_WRITE)
 async def trigger(
     name: str, behind: Behind, tenant: Tenant, caller: Caller, key: IdempotencyKey = None

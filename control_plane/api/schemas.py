@@ -172,6 +172,7 @@ class Execution(Shape):
     failed_at: str | None = Field(description="The path of what a failed execution could not go on from.")
     breakpoints: list[str] = Field(description="Places before which it stops.")
     stopped_at: str | None = Field(description="The breakpoint it is paused at.")
+    held_by: str | None = Field(description="The used-up budget it is paused for; it goes on by itself.")
     vars: dict[str, Any]
     outputs: dict[str, Any]
 

@@ -37,6 +37,19 @@ _LISTED = Listing(
 )
 
 
+# What whoever starts something should know: the budgets that cover it, how each stands, how much of it is gone.
+BUDGETS_HEADER = "Agentflow-Budgets"
+_HEADERS = {
+    BUDGETS_HEADER: {
+        "description": "Budgets that are nearly used up, or are and only warn: `ID; state=warned; used=0.870`.",
+        "schema": {"type": "string"},
+    }
+}
+_STARTED = documented(402, 404, 409, 413, 415, 422, ok={202: schemas.Started, 200: schemas.Result})
+for _status in (200, 202):
+    _STARTED[_status]["headers"] = _HEADERS
+
+
 class ExecuteRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -136,7 +149,7 @@ async def show_plan(reference: str, plan: str, behind: Behind, tenant: Tenant) -
 @router.post(
     "/{reference}/execute",
     status_code=202,
-    responses=documented(404, 409, 413, 415, 422, ok={202: schemas.Started, 200: schemas.Result}),
+    responses=_STARTED,
     openapi_extra={
         "parameters": [{"in": "path", "name": "reference", "required": True, "schema": {"type": "string"}}],
         "requestBody": {"content": {"application/json": {"schema": ExecuteRequest.model_json_schema()}}},
@@ -159,7 +172,10 @@ async def started(request: Request, behind: ControlPlane, tenant: TenantId, key:
     told = started_view(state)
     if state.ended:
         told |= await behind.whole(state, outcome_view(state))
-    return answer(told, 200 if state.ended else 202, {"Location": f"/api/v1/executions/{state.execution}"})
+    headers = {"Location": f"/api/v1/executions/{state.execution}"}
+    if state.workflow is not None and (warnings := behind.purse.warnings(tenant, state.workflow.name)):
+        headers[BUDGETS_HEADER] = ", ".join(warnings)
+    return answer(told, 200 if state.ended else 202, headers)
 
 
 async def _execute_request(request: Request) -> ExecuteRequest:

@@ -72,6 +72,10 @@ class Trail:
         if note.written:
             self._wake(note.tenant)
 
+    def written_beside(self, tenant: TenantId) -> None:
+        """A record of no request was written with what it tells of: it only wants its place."""
+        self._wake(tenant)
+
     async def deny(self, note: Note) -> None:
         """A refusal stays one, whether or not it could be put on record."""
         try:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from agentflow.contracts.audit import AuditEntry
 from agentflow.errors import AgentFlowError, Bug
@@ -26,6 +27,7 @@ class Draft:
     events: list[Event] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     costs: list[Observation] = field(default_factory=list)
+    counted: list[Any] = field(default_factory=list)  # of what is left of budgets, until it is known to be durable
     audits: list[AuditEntry] = field(default_factory=list)
 
 

@@ -8,16 +8,17 @@ executions in it is dropped and the next message reads the database again.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import structlog
 
 from agentflow import limits
 from agentflow.artifacts.claim_check import ClaimCheck
 from agentflow.contracts.pools import may_act_for
-from agentflow.errors import AgentFlowError, Bug
+from agentflow.errors import AgentFlowError, Bug, OverBudget
 from agentflow.execution.decide import Decision
 from agentflow.execution.events import WorkflowRef
-from agentflow.execution.messages import Beginning, Move, StepReported
+from agentflow.execution.messages import Beginning, ExecutionMessage, Move, StepReported
 from agentflow.execution.program import Program
 from agentflow.execution.state import ExecutionState, next_wakeup, pending_commands
 from agentflow.ids import ExecutionId, TenantId, shard_of
@@ -30,6 +31,7 @@ from control_plane.orchestrator.inbox import Arrival, Inbox
 from control_plane.orchestrator.performer import Performer
 from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Watchers
+from control_plane.orchestrator.within_budget import WithinBudget
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class CommitLoop:
         epochs: Mapping[int, int],
         is_current: Callable[[], bool],
         limited: Callable[[ExecutionState], None],
+        within_budget: WithinBudget,
         claims: ClaimCheck | None = None,
     ) -> None:
         self._inbox = inbox
@@ -69,6 +72,8 @@ class CommitLoop:
         self._claims = claims
         self._lost = lost
         self._limited = limited
+        self._within_budget = within_budget
+        self._budgets = within_budget.budgets
 
     def adopt(self, state: ExecutionState) -> None:
         """Take up an execution known only from the database: nobody here remembers what was sent for it."""
@@ -76,6 +81,7 @@ class CommitLoop:
         self._timers.arm(state.execution, next_wakeup(state))
         if state.queue is not None and state.queue.limited:
             self._limited(state)
+        self._within_budget.moved(state)
         for command in pending_commands(state):
             self._performer.suspect(state.execution, command)
 
@@ -131,6 +137,9 @@ class CommitLoop:
             again = [*await self._without(lost, over.decided), *again]
         except AgentFlowError as error:
             self._forget(over, error)
+        for draft in over.drafts.values():
+            for counted in draft.counted:
+                self._budgets.settled(counted, durable=is_durable)
         for arrival in again:
             await self._decide(arrival, batch)
         return is_durable
@@ -173,8 +182,14 @@ class CommitLoop:
                 draft = batch.drafts[arrival.execution] = await self._load(arrival)
             _ensure_of_tenant(arrival, draft.state)
             _ensure_unchanged(arrival, draft.state)
-            decision = await self._decision(arrival, draft.state)
-        except (ShardLost, VersionConflict) as refusal:
+            decision = await self._decision(arrival, arrival.message, draft.state)
+            cost = _cost(arrival, decision) if arrival.usage else None
+            if cost is not None:
+                self._count(draft, decision.state, cost)
+            if self._budgets.short:
+                again = partial(self._decided_again, arrival)
+                decision = await self._within_budget.decision(draft.state, arrival.message, decision, again)
+        except (ShardLost, VersionConflict, OverBudget) as refusal:
             arrival.refused(refusal)  # of a lost shard, whoever owns it now hears by other ways
             return
         except AgentFlowError as error:
@@ -191,15 +206,21 @@ class CommitLoop:
         draft.commands += decision.commands
         if arrival.audit is not None and decision.events:  # what changed nothing is put on record by who asked
             draft.audits.append(arrival.audit)
-        if arrival.usage and decision.events and isinstance(arrival.message, StepReported):
-            told = arrival.message
-            draft.costs.append(Observation(told.path, told.attempt, told.finished_at_ms, arrival.usage))
+        if cost is not None:
+            draft.costs.append(cost)
         batch.decided.append(arrival)
 
-    async def _decision(self, arrival: Arrival, state: ExecutionState) -> Decision:
+    async def _decision(self, arrival: Arrival, message: ExecutionMessage, state: ExecutionState) -> Decision:
         program = await self._program(arrival, state)
-        tenant = arrival.message.tenant if isinstance(arrival.message, Beginning) else state.tenant
-        return await decision_for(state, arrival.message, program, self._claims, Shelf(tenant, arrival.execution))
+        tenant = message.tenant if isinstance(message, Beginning) else state.tenant
+        return await decision_for(state, message, program, self._claims, Shelf(tenant, arrival.execution))
+
+    async def _decided_again(self, arrival: Arrival, state: ExecutionState, message: ExecutionMessage) -> Decision:
+        return await self._decision(arrival, message, state)
+
+    def _count(self, draft: Draft, state: ExecutionState, cost: Observation) -> None:
+        workflow = "" if state.workflow is None else state.workflow.name
+        draft.counted.append(self._budgets.decided(state.tenant, workflow, cost.at_ms, cost.usage))
 
     async def _load(self, arrival: Arrival) -> Draft:
         shard = shard_of(arrival.execution, self._shards)
@@ -258,6 +279,7 @@ class CommitLoop:
             if not state.ended:
                 self._open[state.execution] = state
             self._timers.arm(state.execution, next_wakeup(state))
+            self._within_budget.moved(state)
 
     async def _perform(self, draft: Draft, *, is_ours: bool) -> None:
         """Durable, so it is sent and told in any case."""
@@ -271,6 +293,14 @@ class CommitLoop:
         if state.ended:
             self._performer.ended(state)
         self._watchers.committed(state)
+
+
+def _cost(arrival: Arrival, decision: Decision) -> Observation | None:
+    """What is committed with a result; what was told of an attempt that nobody waited for is not."""
+    told = arrival.message
+    if not decision.events or not isinstance(told, StepReported):
+        return None
+    return Observation(told.path, told.attempt, told.finished_at_ms, arrival.usage)
 
 
 def _ensure_of_tenant(arrival: Arrival, state: ExecutionState) -> None:

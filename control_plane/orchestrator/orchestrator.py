@@ -44,6 +44,7 @@ from control_plane.orchestrator.sweeper import Sweeper
 from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Wanted, Watchers
 from control_plane.orchestrator.windows import Place, Windows
+from control_plane.orchestrator.within_budget import WithinBudget
 
 _log = structlog.get_logger(__name__)
 
@@ -159,11 +160,13 @@ class Orchestrator:
         self._feed = Feed(bus=bus, clock=clock, ids=ids, shards=shards)
         outbound = self._sending()
         self._windows = Windows(bounds.window)
+        self._within_budget = WithinBudget(budgets=bounds.budgets, inbox=self._inbox, stamp=self._stamp, shards=shards)
         self._sweeper = self._sweeping(outbound, resend_after_s)
         self._performer = Performer(
             outbound=outbound,
             sweeper=self._sweeper,
             windows=self._windows,
+            withholds=self._within_budget.withholds,
             children=Children(post=self._routing.post, stamp=self._stamp, resolve=resolve, claims=claims),
             open_executions=self._open,
             clock=clock,
@@ -182,6 +185,7 @@ class Orchestrator:
             is_current=ownership.is_current,
             lost=lambda shards: ownership.forget(shards, why="fenced"),
             limited=self._admission.moved,
+            within_budget=self._within_budget,
             claims=claims,
         )
 
@@ -216,6 +220,7 @@ class Orchestrator:
             open_executions=self._open,
             resend_after_s=resend_after_s,
             windows=self._windows,
+            withholds=self._within_budget.withholds,
             pools=self._pools,
         )
 
@@ -405,6 +410,7 @@ class Orchestrator:
             for subscription in self._inboxes.pop(shard, ()):
                 await subscription.stop()
         self._admission.let_go(shards)
+        self._within_budget.let_go(shards)
         for execution in [one for one in self._open if shard_of(one, self._shards) in shards]:
             for flight in self._open.pop(execution).in_flight.values():
                 await self._performer.over(Place(execution, flight.path, flight.attempt))

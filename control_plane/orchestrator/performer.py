@@ -6,7 +6,7 @@ certain to have been done is suspected, and done once more by `catch_up`.
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, assert_never
 
@@ -26,7 +26,7 @@ from agentflow.execution.commands import (
 )
 from agentflow.execution.events import Event, StepDoubted, StepFailed, StepHalted, StepSucceeded
 from agentflow.execution.state import ExecutionState, dispatch
-from agentflow.ids import ExecutionId
+from agentflow.ids import AgentName, ExecutionId
 from control_plane.orchestrator.children import Children
 from control_plane.orchestrator.outbound import Outbound
 from control_plane.orchestrator.sweeper import Sweeper
@@ -54,6 +54,7 @@ class Performer:
         outbound: Outbound,
         sweeper: Sweeper,
         windows: Windows,
+        withholds: Callable[[ExecutionState, AgentName], bool],
         children: Children,
         open_executions: Mapping[ExecutionId, ExecutionState],
         clock: Clock,
@@ -62,6 +63,7 @@ class Performer:
         self._outbound = outbound
         self._sweeper = sweeper
         self._windows = windows
+        self._withholds = withholds
         self._children = children
         self._open = open_executions
         self._suspected: deque[tuple[ExecutionId, StartChild]] = deque()  # perhaps never begun
@@ -73,7 +75,9 @@ class Performer:
         match command:
             case DispatchStep():
                 place = Place(state.execution, command.path, command.attempt)
-                if self._windows.enter(command.agent, state.tenant, place, priority=state.priority):
+                if self._withholds(state, command.agent):
+                    self._windows.park(place)  # decided before the budget was used up: it was never sent
+                elif self._windows.enter(command.agent, state.tenant, place, priority=state.priority):
                     await self._outbound.send_step(state, command)
                     self._sweeper.sent(state.execution, command)
             case CancelStep():
@@ -107,9 +111,23 @@ class Performer:
             if state is None or step is None or step.attempt != following.attempt:
                 rest += self._windows.over(following)  # nobody waits for it any more
                 continue
+            if self._withholds(state, step.agent):
+                rest += self._windows.park(following)
+                continue
             command = dispatch(step)
             await self._outbound.send_step(state, command)
             self._sweeper.sent(state.execution, command)
+
+    async def _unpark(self) -> None:
+        """What had to wait for a budget, and need not any more."""
+        for place in self._windows.parked():
+            state = self._open.get(place.execution)
+            step = state.in_flight.get(place.path) if state is not None else None
+            if state is not None and step is not None and self._withholds(state, step.agent):
+                continue
+            self._windows.unpark(place)
+            if state is not None and step is not None and step.attempt == place.attempt:
+                await self.perform(state, dispatch(step))
 
     def suspect(self, execution: ExecutionId, command: Command) -> None:
         """Nobody here knows whether this was ever done."""
@@ -127,6 +145,7 @@ class Performer:
         """Tell what was unheard, begin what was not, and look for the children that have been silent for long."""
         for place in self._sweeper.settled():
             await self.over(place)
+        await self._unpark()
         for _ in range(len(self._unheard)):
             self.ended(self._unheard.popleft())
         now_s = self._clock.monotonic_s()

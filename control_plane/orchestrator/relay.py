@@ -10,7 +10,7 @@ import msgspec
 
 from agentflow.contracts.audit import AuditEntry
 from agentflow.contracts.claims import Claimed, joined, parted
-from agentflow.errors import AgentFlowError, Bug, Conflict, NotFound, Rejected, Unavailable
+from agentflow.errors import AgentFlowError, Bug, Conflict, NotFound, OverBudget, Rejected, Unavailable
 from agentflow.execution import messages
 from agentflow.execution.messages import ExecutionMessage, Stamp
 from agentflow.ids import ExecutionId, TenantId
@@ -37,7 +37,7 @@ _KINDS: dict[str, type[ExecutionMessage]] = {
         messages.Move,
     )
 }
-_FAMILIES: tuple[type[AgentFlowError], ...] = (NotFound, Conflict, Rejected, Unavailable)
+_FAMILIES: tuple[type[AgentFlowError], ...] = (NotFound, Conflict, OverBudget, Rejected, Unavailable)
 
 
 def subject(shard: int) -> str:

@@ -7,7 +7,7 @@ is repeated only when its agent's mailbox is empty, or a long-running step would
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -43,6 +43,7 @@ class Sweeper:
         open_executions: Mapping[ExecutionId, ExecutionState],
         resend_after_s: float,
         windows: Windows,
+        withholds: Callable[[ExecutionState, AgentName], bool],
         pools: Pools,
     ) -> None:
         self._pools = pools
@@ -52,6 +53,7 @@ class Sweeper:
         self._open = open_executions
         self._resend_after_s = resend_after_s
         self._windows = windows
+        self._withholds = withholds
         self._sent: deque[_Sent] = deque()  # oldest first
         self._settled: list[Place] = []
 
@@ -82,6 +84,9 @@ class Sweeper:
                 continue  # it has its outcome
             command = dispatch(step)
             place = Place(sent.execution, sent.path, sent.attempt)
+            if self._withholds(state, step.agent):
+                self.sent(sent.execution, command)  # it may be under way; if it is not, it must not be now
+                continue
             if not self._windows.enter(step.agent, state.tenant, place, priority=state.priority):
                 continue  # it goes out when others have come back
             self.sent(sent.execution, command)

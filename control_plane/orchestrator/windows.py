@@ -34,6 +34,7 @@ class Windows:
         self._window_of: dict[Place, tuple[AgentName, TenantId]] = {}  # of all that are out or wait
         self._held: set[Place] = set()
         self._entered = 0
+        self._parked: dict[Place, None] = {}  # whatever the windows have room for
 
     def enter(self, agent: AgentName, tenant: TenantId, place: Place, *, priority: int = 0) -> bool:
         """Whether it may go out now; also if it is out already. Otherwise `over` of another one brings it back."""
@@ -52,8 +53,21 @@ class Windows:
         self._held.add(place)
         return False
 
+    def park(self, place: Place) -> list[Place]:
+        """It was never sent and must not go out now; `parked` shows it again. Those that may go in its place."""
+        following = self.over(place)
+        self._parked[place] = None
+        return following
+
+    def parked(self) -> list[Place]:
+        return list(self._parked)
+
+    def unpark(self, place: Place) -> None:
+        self._parked.pop(place, None)
+
     def over(self, place: Place) -> list[Place]:
         """It has come back, or nobody waits for it any more. Those that may go out now."""
+        self._parked.pop(place, None)
         key = self._window_of.pop(place, None)
         if key is None:
             return []
@@ -78,4 +92,4 @@ class Windows:
 
     def holds(self, place: Place) -> bool:
         """Whether it waits here and was never sent."""
-        return place in self._held
+        return place in self._held or place in self._parked

@@ -1,16 +1,32 @@
-"""What was spent, added up from the observations that appends write; implements `control_plane.costs.report.Costs`."""
+"""What was spent, added up from the observations that appends write, and those of single executions.
+
+Implements `control_plane.costs.report.Costs` and `control_plane.estimating.Observations`.
+"""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, literal, select
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, cast, func, literal, select
 
 from agentflow.contracts.usage import TOKEN_KINDS
-from agentflow.ids import TenantId
+from agentflow.ids import ExecutionId, TenantId
 from control_plane.costs.report import Scope, Span, Spent
+from control_plane.estimating import Observed
 from control_plane.storage.database import Database
 from control_plane.storage.tables import cost_observations
 
 _spent = cost_observations.c
+TOKENS: ColumnElement[int] = sum(  # of all kinds: they do not overlap
+    (_spent[f"tokens_{kind}"] for kind in TOKEN_KINDS[1:]), _spent[f"tokens_{TOKEN_KINDS[0]}"]
+)
+_OBSERVED = select(
+    _spent.execution_id,
+    _spent.path,
+    _spent.agent,
+    _spent.resource,
+    _spent.microdollars,
+    TOKENS,
+)
 
 
 class SqlCosts:
@@ -37,6 +53,18 @@ class SqlCosts:
         async with self._database.read(tenant) as connection:
             rows = (await connection.execute(query)).mappings().all()
         return [Spent(**row) for row in rows]
+
+    async def of(self, tenant: TenantId, executions: Sequence[ExecutionId], *, limit: int) -> Sequence[Observed]:
+        mine = and_(_spent.tenant_id == tenant, _spent.execution_id.in_(executions))
+        return await self._observed(tenant, _OBSERVED.where(mine).limit(limit))
+
+    async def newest(self, tenant: TenantId, *, limit: int) -> Sequence[Observed]:
+        mine = _OBSERVED.where(_spent.tenant_id == tenant)
+        return await self._observed(tenant, mine.order_by(_spent.at_ms.desc()).limit(limit))
+
+    async def _observed(self, tenant: TenantId, query: Select[Any]) -> Sequence[Observed]:
+        async with self._database.read(tenant) as connection:
+            return [Observed(*row) for row in await connection.execute(query)]
 
 
 def _within(tenant: TenantId, span: Span) -> ColumnElement[bool]:

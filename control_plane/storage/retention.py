@@ -23,6 +23,7 @@ from agentflow.contracts.workspace import execution_of
 from agentflow.ids import ExecutionId, TenantId
 from agentflow.limits import PURGE_BATCH, PURGE_READ_REST, PURGE_REST, PURGE_REST_S_MAX, RETENTION_ORPHAN_S
 from agentflow.ports import ArtifactStore, Shelf
+from control_plane.storage.budgets import SqlBudgets
 from control_plane.storage.database import Database
 from control_plane.storage.days import Part, bounds
 from control_plane.storage.exports import Exports
@@ -99,8 +100,9 @@ class RetentionJob:
 
     async def plan(self, now_ms: int) -> Plan:
         """Exactly what a run at that moment removes."""
+        rules = await self._counting(now_ms)
         tenants = await self._tenants()
-        removals = [removal for tenant in tenants for removal in await self._removals(tenant, now_ms)]
+        removals = [removal for tenant in tenants for removal in await self._removals(tenant, now_ms, rules)]
         return Plan(now_ms, tuple(sorted(removals)), await self._orphans(now_ms))
 
     async def run(self, now_ms: int) -> Plan:
@@ -109,7 +111,7 @@ class RetentionJob:
             await self._export(removal, plan.at_ms)
             for some in _batches(removal.ids) if removal.kind == Retention.HISTORY else ():
                 await self._before_history(TenantId(removal.tenant), [ExecutionId(one) for one in some])
-        emptied = await drop_days(self._database, self._rules, plan.at_ms)
+        emptied = await drop_days(self._database, await self._counting(plan.at_ms), plan.at_ms)
         for removal in plan.removals:
             if removal.kind == Retention.HISTORY:
                 await self._delete_history(removal, _outside(removal.ids, emptied))
@@ -124,6 +126,13 @@ class RetentionJob:
         _log.info("retention.ran", removals=len(plan.removals), items=sum(removal.items for removal in plan.removals))
         return plan
 
+    async def _counting(self, now_ms: int) -> Rules:
+        """The rules, and what budgets still count: with that gone, they would have something left again."""
+        began: dict[str, int] = {}
+        for budget in await SqlBudgets(self._database).all():
+            began[budget.tenant] = min(budget.began_ms(now_ms), began.get(budget.tenant, now_ms))
+        return msgspec.structs.replace(self._rules, counted_from_ms=began)
+
     async def _tenants(self) -> Sequence[str]:
         found: set[str] = set()
         async with read_on_one_core(self._database) as connection:
@@ -131,15 +140,15 @@ class RetentionJob:
                 found |= set(await connection.scalars(select(table.c.tenant_id).distinct()))
         return sorted(found)
 
-    async def _removals(self, tenant: str, now_ms: int) -> list[Removal]:
+    async def _removals(self, tenant: str, now_ms: int, rules: Rules) -> list[Removal]:
         removals = []
-        cutoff = self._rules.cutoff_ms(tenant, Retention.HISTORY, now_ms)
+        cutoff = rules.cutoff_ms(tenant, Retention.HISTORY, now_ms)
         if cutoff is not None:
             ids = await self._ids(executions, _over(tenant, cutoff))
             if ids:
                 removals.append(Removal(tenant, Retention.HISTORY, cutoff, len(ids), ids))
         for kind, (table, _) in _BY_AGE.items():
-            cutoff = self._rules.cutoff_ms(tenant, kind, now_ms)
+            cutoff = rules.cutoff_ms(tenant, kind, now_ms)
             if cutoff is None:
                 continue
             aged = _aged(kind, tenant, cutoff)

@@ -95,7 +95,7 @@ async def read_on_one_core(database: Database) -> AsyncIterator[AsyncConnection]
 
 
 def _ending(rules: Rules, kind: Retention, now_ms: int) -> _Ending | None:
-    cutoffs = {tenant: rules.cutoff_ms(tenant, kind, now_ms) for tenant, chosen in rules.chosen if chosen is kind}
+    cutoffs = {tenant: rules.cutoff_ms(tenant, kind, now_ms) for tenant in rules.tenants(kind)}
     default = rules.cutoff_ms("", kind, now_ms)
     newest_ms = max((cutoff for cutoff in (default, *cutoffs.values()) if cutoff is not None), default=None)
     if newest_ms is None:

@@ -42,6 +42,7 @@ class Rules(msgspec.Struct, frozen=True):
     """`None` is for ever."""
 
     chosen: dict[tuple[str, Retention], int | None] = {}
+    counted_from_ms: dict[str, int] = {}  # by tenant: what a budget still counts was spent since then, and stays
 
     def days(self, tenant: str, kind: Retention) -> int | None:
         for key in ((tenant, kind), ("", kind)):
@@ -52,7 +53,15 @@ class Rules(msgspec.Struct, frozen=True):
     def cutoff_ms(self, tenant: str, kind: Retention, now_ms: int) -> int | None:
         """Whatever is older than this goes; None where nothing does."""
         days = self.days(tenant, kind)
-        return None if days is None else now_ms - days * _DAY_MS
+        if days is None:
+            return None
+        cutoff_ms = now_ms - days * _DAY_MS
+        return min(cutoff_ms, self.counted_from_ms.get(tenant, cutoff_ms)) if kind is Retention.COST else cutoff_ms
+
+    def tenants(self, kind: Retention) -> set[str]:
+        """Those for whom something else may hold than for all; "" among them where that was chosen."""
+        chosen = {tenant for tenant, of in self.chosen if of is kind}
+        return chosen | set(self.counted_from_ms) if kind is Retention.COST else chosen
 
 
 def parse_rules(text: str) -> Rules:

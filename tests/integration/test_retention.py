@@ -21,7 +21,9 @@ from agentflow.execution.state import ExecutionState
 from agentflow.ids import AgentName, ExecutionId, StepPath, TenantId, TraceId, WorkerId, WorkflowId, encode_ulid
 from agentflow.ports import NewEvents, Shelf
 from bench.subjects.retention import measured
+from control_plane.costs.budget import Budget
 from control_plane.storage import day_drops
+from control_plane.storage.budgets import SqlBudgets
 from control_plane.storage.database import Database, database
 from control_plane.storage.days import Part, day_of, make_days, parts
 from control_plane.storage.event_store import SqlEventStore
@@ -93,6 +95,33 @@ def run_of(execution: ExecutionId, days_ago: float, *, tenant: TenantId = ACME, 
 async def rows(db: Database, table) -> int:
     async with db.system_read() as connection:
         return await connection.scalar(select(func.count()).select_from(table)) or 0
+
+
+async def test_what_a_budget_still_counts_is_kept_whatever_its_retention_says(db: Database, artifacts) -> None:
+    def spent(tenant: TenantId, days_ago: float) -> dict[str, object]:
+        execution = began(days_ago)
+        return {
+            "execution_id": execution, "id": f"{tenant}#1/0", "tenant_id": tenant, "workflow": "w", "path": "a",
+            "attempt": 1, "agent": "x", "resource": "m", "microdollars": 7, **TOKENS,
+            "at_ms": NOW_MS - int(days_ago * DAY_MS),
+        }  # fmt: skip
+
+    total = Budget(
+        tenant=ACME, id="bud_1", scope="tenant", name="", period="total", microdollars=10, tokens=None,
+        on_exceed="stop", warn_at_percent=80, created_at_ms=NOW_MS - 20 * DAY_MS,
+    )  # fmt: skip
+    await SqlBudgets(db).add(total)
+    async with db.system_write() as connection:
+        rows_there = [spent(tenant, days) for tenant in (ACME, OTHER) for days in (5, 10, 30)]
+        await connection.execute(insert(cost_observations), rows_there)
+
+    await RetentionJob(db, artifacts, parse_rules("cost=7d"), Exports(None)).run(NOW_MS)
+
+    async with db.system_read() as connection:
+        left = (await connection.execute(select(cost_observations.c.tenant_id, cost_observations.c.at_ms))).all()
+    days = sorted((tenant, round((NOW_MS - at_ms) / DAY_MS)) for tenant, at_ms in left)
+    assert days == [(ACME, 5), (ACME, 10), (OTHER, 5)]
+    assert (await SqlBudgets(db).used(total, from_ms=total.created_at_ms)).microdollars == 14
 
 
 async def test_a_run_removes_exactly_what_the_plan_lists(db: Database, artifacts: KeptArtifacts, job) -> None:

@@ -107,11 +107,13 @@ class World:
         account = self.made(self.ours, "/api/v1/service-accounts", {"name": "somebody"})
         role = self.made(self.ours, "/api/v1/roles", {"name": "mine", "permissions": ["tools.read"]})
         key = self.made(self.ours, "/api/v1/api-keys", {"name": "mine", "user": account["id"]})
+        budget = self.made(self.ours, "/api/v1/budgets", {"scope": "agent", "name": "nobody", "dollars": "1"})
         job = self.made(self.ours, "/api/v1/workflows/mine/replay", {"last": 1})
         snapshot = self.made(self.ours, f"/api/v1/executions/{started['execution_id']}/snapshots", {})
         return {
             "execution": started["execution_id"],
             "snapshot": snapshot["id"],
+            "budget": budget["id"],
             "job": job["job_id"],
             "trace": started["trace_id"],
             "reference": "mine",

@@ -72,26 +72,26 @@ audits = Table(
     info=kept(Retention.AUDIT, day_key="id"),
 )
 
+# What was spent is added up from the observations below: kept here as well, the two could differ.
 budgets = Table(
     "budgets",
     metadata,
     Column("tenant_id", Text, nullable=False),
     Column("id", Text, nullable=False),
-    Column("scope", Text, nullable=False),  # tenant, workflow, agent or execution
-    Column("scope_id", Text, nullable=False),
+    Column("scope", Text, nullable=False),  # tenant, workflow or agent
+    Column("name", Text, nullable=False),  # of the workflow or the agent
     Column("period", Text, nullable=False),
+    Column("microdollars", BigInteger),
+    Column("tokens", BigInteger),
     Column("on_exceed", Text, nullable=False),
-    Column("limit_tokens", BigInteger),
-    Column("limit_microdollars", BigInteger),
-    # Held against calls under way, and spent by those that ended: one conditional update moves both.
-    Column("reserved_tokens", BigInteger, nullable=False),
-    Column("reserved_microdollars", BigInteger, nullable=False),
-    Column("spent_tokens", BigInteger, nullable=False),
-    Column("spent_microdollars", BigInteger, nullable=False),
-    Column("period_began_at_ms", BigInteger, nullable=False),
+    Column("warn_at_percent", Integer, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    # What the audit trail has heard of it last, and in which period: each state is told once in each.
+    Column("told", Text, nullable=False),
+    Column("told_of_ms", BigInteger, nullable=False),
     PrimaryKeyConstraint("tenant_id", "id", name="budgets_pkey"),
-    UniqueConstraint("tenant_id", "scope", "scope_id", "period", name="budgets_scope_key"),
+    UniqueConstraint("tenant_id", "scope", "name", "period", name="budgets_scope_key"),
     info=kept(Retention.REGISTERED),
 )
 

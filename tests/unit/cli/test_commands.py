@@ -23,6 +23,7 @@ COMMANDS = dict(leaves(get_command(main.app)))
 # What only gathers commands: their own help shows the examples.
 _IDENTITY = {
     "audit": ("checkpoint", "export", "list", "verify"),
+    "budgets": ("create", "delete", "list", "show", "update"),
     "bus": ("users",),
     "certs": ("init",),
     "users": ("add", "list", "set"),
@@ -98,6 +99,7 @@ def test_the_commands_are_those_people_were_promised() -> None:
         "af version",
         "af worker",
         "af workflow",
+        "af workflow estimate",
         "af workflow graph",
         "af workflow import",
         "af workflow list",

@@ -10,7 +10,7 @@ from control_plane.storage.migrations.dividing import add_default_part
 from control_plane.storage.migrations.row_security import protect
 
 revision = "0016"
-down_revision = "0014"
+down_revision = "0015"
 
 _timed_id = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
