@@ -365,9 +365,7 @@ class ControlPlane:
 
     async def create_budget(self, tenant: TenantId, wanted: dict[str, Any], key: str | None) -> Standing:
         """Once for a key."""
-        budget = f"bud_{self.new_request_id()}"
-        if key is not None:
-            budget = await self.id_for(tenant, "budget", key, wanted, budget)
+        budget = await self.id_for(tenant, "budget", key, wanted, f"bud_{self.new_request_id()}")
         return await self.budgets.create(Budget(tenant=tenant, id=budget, created_at_ms=self.now_ms(), **wanted))
 
     async def check_start(self, tenant: TenantId, reference: str, input: Any) -> None:

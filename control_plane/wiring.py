@@ -96,8 +96,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         _bus(settings) as bus,
         AsyncExitStack() as stack,
     ):
-        ids = UlidSource(clock.now_ms)
-        ring = settings.key_ring()
+        ids, ring = UlidSource(clock.now_ms), settings.key_ring()
         artifacts = await open_artifacts(settings.artifacts_url, ring)
         claims = ClaimCheck(artifacts)
         store = SqlEventStore(db, snapshot_every=settings.snapshot_every, seal=FieldSeal(ring))
