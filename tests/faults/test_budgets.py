@@ -27,7 +27,7 @@ spec:
     initial_state: again
     final_states: [done]
     states:
-      again: {loop: {while: "index < 40", max: 40, do: {agent: spender}}, on_success: done}
+      again: {loop: {while: "index < 110", max: 110, do: {agent: spender}}, on_success: done}
       done: {succeed: {}}
 """
 
@@ -53,7 +53,7 @@ async def test_two_control_planes_stop_together_and_a_killed_ones_executions_go_
             with pytest.raises(OverBudget, match=budget.id):
                 await plane.client.execute("looping", {})
         spent = float((await other.client.budgets.get(budget.id)).spent.dollars)
-        assert 1.00 <= spent <= 1.50, "what was committed in one look at most is beyond it"
+        assert 1.00 <= spent <= 2.00, "what was committed within one look at most is beyond it"
 
         one.kill()
         await other.client.budgets.update(budget.id, dollars="100")
@@ -62,4 +62,4 @@ async def test_two_control_planes_stop_together_and_a_killed_ones_executions_go_
             return all([(await other.client.execution(each)).status == "completed" for each in started])
 
         await eventually(all_done, within_s=30)
-        assert (await other.client.budgets.get(budget.id)).spent.dollars == "2.400000"
+        assert (await other.client.budgets.get(budget.id)).spent.dollars == "6.600000"
