@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from agentflow.contracts.audit import Actor, Resource
-from agentflow.errors import Conflict
+from agentflow.errors import Conflict, OverBudget
 from agentflow.execution import messages
 from agentflow.execution.messages import Stamp
 from agentflow.execution.state import ExecutionState, Status
@@ -104,7 +104,7 @@ class Pausing:
             page = await self.pages.page(tenant, wanted, limit=PAUSED_AT_ONCE, after=after, newest_first=False)
             asked = (one(tenant, item.id) for item in page.items)
             for answer in await asyncio.gather(*asked, return_exceptions=True):
-                if isinstance(answer, BaseException) and not isinstance(answer, Conflict | ExecutionNotFound):
+                if isinstance(answer, BaseException) and not isinstance(answer, Conflict | ExecutionNotFound | OverBudget):
                     raise answer
                 count += answer is True
             if page.reached is None:

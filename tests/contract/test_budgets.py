@@ -205,9 +205,10 @@ async def test_what_is_read_is_never_left_out_and_is_right_by_the_look_after(des
     used = desk.store.used
 
     async def slowly(budget: Budget, *, from_ms: int) -> Used:
+        before = await used(budget, from_ms=from_ms)
         reading.set()
         await written.wait()
-        return await used(budget, from_ms=from_ms)
+        return before
 
     desk.store.used = slowly  # type: ignore[method-assign]
     looking = asyncio.create_task(desk.purse.look(at_once=True))
