@@ -104,7 +104,9 @@ class Pausing:
             page = await self.pages.page(tenant, wanted, limit=PAUSED_AT_ONCE, after=after, newest_first=False)
             asked = (one(tenant, item.id) for item in page.items)
             for answer in await asyncio.gather(*asked, return_exceptions=True):
-                if isinstance(answer, BaseException) and not isinstance(answer, Conflict | ExecutionNotFound | OverBudget):
+                if isinstance(answer, BaseException) and not isinstance(
+                    answer, Conflict | ExecutionNotFound | OverBudget
+                ):
                     raise answer
                 count += answer is True
             if page.reached is None:
