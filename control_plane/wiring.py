@@ -111,7 +111,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
 
         bounds = _bounds(settings, SqlRoom(db, clock), identity.tenants.at_once)
         ownership = _ownership(settings, db, bus, clock, ids)
-        orchestrator = _orchestrator(settings, store, bus, registry, clock, ids, ownership, claims, bounds, pools)
+        orchestrator = _orchestrator(
+            settings, store, bus, registry, clock, ids, ownership, claims, bounds, agents, pools
+        )  # fmt: skip
         schedules = SqlSchedules(db)
         executions = SqlExecutions(db, seal=FieldSeal(ring))
         records = snapshots(settings, db, artifacts, clock)
@@ -189,6 +191,7 @@ def _orchestrator(
     ownership: Ownership,
     claims: ClaimCheck,
     bounds: Bounds,
+    agents: LiveAgents,
     pools: Pools,
 ) -> Orchestrator:
     return Orchestrator(
@@ -207,6 +210,7 @@ def _orchestrator(
         bounds=bounds,
         pools=pools,
         hears=Hearing(lambda: bus.connected, clock),
+        holding=agents.holding,
     )
 
 

@@ -6,13 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agentflow.contracts.audit import AuditEntry
+from agentflow.contracts.message import Message
 from agentflow.errors import AgentFlowError, Bug
 from agentflow.execution.commands import Command
 from agentflow.execution.events import Event
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId
+from agentflow.ids import ExecutionId, StepPath
 from agentflow.ports import Observation
-from control_plane.orchestrator.inbox import Arrival
+from control_plane.orchestrator.inbox import Arrival, WayBack
 
 
 @dataclass(slots=True)
@@ -27,6 +28,8 @@ class Draft:
     commands: list[Command] = field(default_factory=list)
     costs: list[Observation] = field(default_factory=list)
     audits: list[AuditEntry] = field(default_factory=list)
+    back: WayBack | None = None  # to the worker that was heard last
+    messages: dict[StepPath, Message] = field(default_factory=dict)  # of its commands, ready to be sent
 
 
 class Batch:

@@ -40,7 +40,7 @@ from control_plane.orchestrator.ownership import Ownership
 from control_plane.orchestrator.performer import Performer
 from control_plane.orchestrator.results import Results
 from control_plane.orchestrator.routing import Routing
-from control_plane.orchestrator.sweeper import Sweeper
+from control_plane.orchestrator.sweeper import Holding, Sweeper
 from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Wanted, Watchers
 from control_plane.orchestrator.windows import Place, Windows
@@ -135,8 +135,10 @@ class Orchestrator:
         bounds: Bounds = NO_BOUNDS,
         hears: Callable[[], bool] = lambda: True,
         pools: Pools = NOTHING_SHARED,
+        holding: Holding = lambda _: frozenset(),
     ) -> None:
         self._pools = pools
+        self._holding = holding
         self._store = store
         self._bus = bus
         self._clock = clock
@@ -148,7 +150,7 @@ class Orchestrator:
         self._environment = dict(environment)
         self._open: dict[ExecutionId, ExecutionState] = {}
         self._inbox = Inbox()
-        self._results = Results(self._inbox, self._stamp)
+        self._results = Results(self._inbox, self._stamp, clock)
         self._watchers = Watchers()
         self._timers = Timers(clock, self._wake)
         self._inboxes: dict[int, list[Subscription]] = {}
@@ -217,6 +219,7 @@ class Orchestrator:
             resend_after_s=resend_after_s,
             windows=self._windows,
             pools=self._pools,
+            holding=self._holding,
         )
 
     def _admitting(self) -> Admission:
@@ -421,7 +424,6 @@ class Orchestrator:
             recovered += len(left)
         if recovered:
             _log.info("executions.recovered", executions=recovered)
-            await self._sweeper.sweep()
             await self._performer.catch_up()
 
     def _forget_idle(self) -> None:

@@ -22,6 +22,7 @@ from agentflow.execution.events import WorkflowRef
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, UlidSource, shard_of
 from agentflow.ports import BusUnavailable, MessageBus
+from control_plane.orchestrator.inbox import WayBack
 
 _log = structlog.get_logger(__name__)
 
@@ -50,8 +51,8 @@ class Outbound:
         self._replica = replica
         self._unsendable = unsendable
 
-    async def send_step(self, state: ExecutionState, command: DispatchStep) -> bool:
-        """Whether the bus took it. False is no loss: the sweeper tries again."""
+    def step_message(self, state: ExecutionState, command: DispatchStep) -> Message:
+        """Raises `Rejected` for what no bus would take."""
         workflow = workflow_of(state)
         step_input, claims = parted(command.input)
         request = StepRequest(
@@ -71,12 +72,26 @@ class Outbound:
             owner=self._replica,
             workspace=state.workspace if command.tool is not None else None,
         )
-        dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
+        return self._message(state, workflow, command.agent, "request", payload_of(request, step_input))
+
+    async def send_step(
+        self,
+        state: ExecutionState,
+        command: DispatchStep,
+        back: WayBack | None = None,
+        message: Message | None = None,
+    ) -> bool:
+        """By the way `back` where that takes it, else by the mailbox. False is no loss: the sweeper tries again.
+
+        `message` is what `step_message` made of it, where somebody had the time to ask before.
+        """
+        pool = self._pools.of(state.tenant, command.agent)
         try:
-            payload = payload_of(request, step_input)
-            message = self._message(state, workflow, command.agent, "request", payload)
-            subject = subjects.agent_in(self._pools.of(state.tenant, command.agent), command.agent)
-            return await self._publish(subject, message, dedup_id)
+            message = message or self.step_message(state, command)
+            if back is not None and back.take(pool, command.agent, message):
+                return True
+            dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
+            return await self._publish(subjects.agent_in(pool, command.agent), message, dedup_id)
         except Rejected as error:
             # Sending it again cannot help: the step has failed, and the workflow may route that.
             self._unsendable(state.execution, command, StepFault("not_sendable", error.message))

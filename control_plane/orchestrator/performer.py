@@ -7,6 +7,7 @@ certain to have been done is suspected, and done once more by `catch_up`.
 import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import NamedTuple, assert_never
 
@@ -14,7 +15,7 @@ import structlog
 
 from agentflow import limits
 from agentflow.clock import Clock
-from agentflow.errors import Unavailable
+from agentflow.errors import Rejected, Unavailable
 from agentflow.execution.commands import (
     CancelChild,
     CancelStep,
@@ -27,6 +28,7 @@ from agentflow.execution.commands import (
 from agentflow.execution.events import Event, StepDoubted, StepFailed, StepHalted, StepSucceeded
 from agentflow.execution.state import ExecutionState, dispatch
 from agentflow.ids import ExecutionId
+from control_plane.orchestrator.batch import Draft
 from control_plane.orchestrator.children import Children
 from control_plane.orchestrator.outbound import Outbound
 from control_plane.orchestrator.sweeper import Sweeper
@@ -69,12 +71,20 @@ class Performer:
         self._order = count()
         self._unheard: deque[ExecutionState] = deque()  # children whose end could not be told yet
 
-    async def perform(self, state: ExecutionState, command: Command) -> None:
+    def prepare(self, draft: Draft) -> None:
+        """Write what it will send, while it is being committed. Nothing goes out, so nothing needs to be undone."""
+        for command in draft.commands:
+            if isinstance(command, DispatchStep):
+                with suppress(Rejected):  # told when it is sent
+                    draft.messages[command.path] = self._outbound.step_message(draft.state, command)
+
+    async def perform(self, draft: Draft, command: Command) -> None:
+        state = draft.state
         match command:
             case DispatchStep():
                 place = Place(state.execution, command.path, command.attempt)
                 if self._windows.enter(command.agent, state.tenant, place, priority=state.priority):
-                    await self._outbound.send_step(state, command)
+                    await self._outbound.send_step(state, command, draft.back, draft.messages.get(command.path))
                     self._sweeper.sent(state.execution, command)
             case CancelStep():
                 await self._outbound.send_cancel(state, command)

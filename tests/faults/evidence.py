@@ -70,10 +70,13 @@ class Evidence:
         except AssertionError:
             assert_holds(history)  # says what is open, and why
             raise
-        sent = None if self.bus_forgot else await _all_sent(self.nats_url)
+        in_streams = None if self.bus_forgot else await _all_sent(self.nats_url)
+        history = await self.history()
+        # What goes straight back to a worker is in no stream; that an agent began it says that it came.
+        begun = frozenset((one.execution, one.path, one.attempt) for one in history.effects)
         history = msgspec.structs.replace(
-            await self.history(),
-            sent=sent,
+            history,
+            sent=None if in_streams is None else in_streams | begun,
             healed_at_ms=healed_at_ms,
             ends_within_ms=round(within_s * 1000),
         )
@@ -82,7 +85,7 @@ class Evidence:
 
 
 async def _all_sent(nats_url: str) -> frozenset[tuple[ExecutionId, StepPath, int]]:
-    """Every attempt that the bus was given, once owners have heard whatever was said to them, late results too."""
+    """Every attempt that the bus was given to keep, once owners have heard what was said to them, late results too."""
     async with jetstream(nats_url, name="evidence", tends_streams=False) as bus:
 
         async def all_is_heard() -> bool:

@@ -36,8 +36,8 @@ BUGS = [
     Planted(
         "a result that is handed over is confirmed before it is committed",
         f"{CONTROL}.results:Results.hand_over",
-        "await handed.not_taken",
-        "[]",
+        "return handed.answer",
+        "handed.answer.cancel(); early = asyncio.Future(); early.set_result(b'{\"refused\":[]}'); return early",
         400,
     ),
     Planted(
@@ -71,8 +71,8 @@ BUGS = [
     ),
     Planted(
         "nothing is sent again",
-        f"{CONTROL}.sweeper:Sweeper.sweep",
-        "while self._sent and self._sent[0].at_s <= due_s:",
+        f"{CONTROL}.sweeper:Sweeper._due",
+        "while line and line[0].at_s <= now_s - after_s:",
         "while False:",
         200,
     ),
