@@ -10,19 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import msgspec
-import structlog
-
 from agentflow import limits
-from agentflow.contracts.message import Message, TamperedMessage, decode, encode
-from agentflow.contracts.step import ResultsHanded, ResultsTaken
+from agentflow.contracts.bundle import ResultsHanded, ResultsTaken, bundled, opened
+from agentflow.contracts.message import Message
 from agentflow.errors import AgentFlowError
 from agentflow.ids import AgentName
 from agentflow.ports import MessageBus
-
-_read_answer = msgspec.json.Decoder(ResultsTaken).decode
-
-log = structlog.get_logger(__name__)
 
 
 class Desk(Protocol):
@@ -39,7 +32,7 @@ class Desk(Protocol):
 
 
 class _Handed(NamedTuple):
-    written: bytes
+    message: Message
     committed: asyncio.Future[bool]
     desk: Desk | None
 
@@ -55,7 +48,7 @@ class HandOver:
         if not self._waiting:
             loop.call_soon(self._send)  # after all that is about to end in this turn of the loop
         committed: asyncio.Future[bool] = loop.create_future()
-        self._waiting.setdefault(owner, []).append(_Handed(encode(message), committed, desk))
+        self._waiting.setdefault(owner, []).append(_Handed(message, committed, desk))
         return await committed
 
     def close(self) -> None:
@@ -73,12 +66,12 @@ class HandOver:
     async def _ask(self, owner: str, part: list[_Handed]) -> None:
         offers = [(desk, desk.offer(most)) for desk, most in _desks(part).items()]
         room = {desk.name: offered for desk, offered in offers if offered}
-        question = ResultsHanded([msgspec.Raw(each.written) for each in part], room)
+        question = ResultsHanded([each.message for each in part], room)
         taken = ResultsTaken(list(range(len(part))))
         try:
-            answer = await self._bus.request(owner, msgspec.json.encode(question), within_s=limits.DIRECT_RESULT_S)
-            taken = _read_answer(answer)
-        except (AgentFlowError, msgspec.DecodeError):
+            answer = await self._bus.request(owner, bundled(question), within_s=limits.DIRECT_RESULT_S)
+            taken = opened(answer, ResultsTaken)
+        except AgentFlowError:
             pass
         finally:
             refused = set(taken.refused)
@@ -95,14 +88,9 @@ def _desks(part: list[_Handed]) -> Counter[Desk]:
     return Counter(each.desk for each in part if each.desk is not None)
 
 
-def _steps_by_agent(sealed: list[msgspec.Raw]) -> dict[str, list[Message]]:
+def _steps_by_agent(messages: list[Message]) -> dict[str, list[Message]]:
     steps: dict[str, list[Message]] = {}
-    for each in sealed:
-        try:
-            message = decode(bytes(each))
-        except TamperedMessage as error:
-            log.warning("step.refused", reason=error.message)  # its sender will see that nobody has it
-            continue
+    for message in messages:
         steps.setdefault(message.to, []).append(message)
     return steps
 
@@ -111,9 +99,9 @@ def _parts(handed: list[_Handed]) -> list[list[_Handed]]:
     parts: list[list[_Handed]] = [[]]
     size = 0
     for each in handed:
-        size += len(each.written)
+        size += len(each.message.payload)
         if parts[-1] and size > limits.DIRECT_RESULTS_BYTES:
             parts.append([])
-            size = len(each.written)
+            size = len(each.message.payload)
         parts[-1].append(each)
     return parts

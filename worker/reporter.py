@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 import structlog
 
 from agentflow.clock import Clock
-from agentflow.contracts.message import Message, decode, encode
+from agentflow.contracts.message import Message, decode, encode, sealed
 from agentflow.errors import AgentFlowError, Rejected
 from agentflow.ports import BusUnavailable, MessageBus
 from worker.handover import Desk, HandOver
@@ -143,7 +143,7 @@ class Reporter:
         pause_s = _PAUSE_S_FIRST
         while True:
             try:
-                await self._bus.publish(underway.subject, underway.message, dedup_id=dedup_id, confirm=True)
+                await self._bus.publish(underway.subject, sealed(underway.message), dedup_id=dedup_id, confirm=True)
             except BusUnavailable as error:
                 log.warning("result.kept", result=dedup_id, reason=error.message, again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
@@ -184,7 +184,7 @@ class Reporter:
         if self._spool is None:
             return
         waiting = {each: underway for each in dedup_ids if (underway := self._underway.get(each))}
-        results = [SpooledResult(each, item.subject, encode(item.message)) for each, item in waiting.items()]
+        results = [SpooledResult(each, item.subject, encode(sealed(item.message))) for each, item in waiting.items()]
         try:
             await asyncio.to_thread(self._spool.keep, results)
         except SpoolFull as error:

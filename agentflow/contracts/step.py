@@ -99,25 +99,6 @@ class StepResult(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
 
 
-class ResultsHanded(msgspec.Struct, frozen=True):
-    """What a worker asks of the control plane that it works for: to commit these results, each in its envelope.
-
-    `room`: how many steps each of its agents would begin at once, if they came with the answer.
-    """
-
-    results: list[msgspec.Raw]
-    room: dict[AgentName, int] = {}
-    v: Literal[1] = 1
-
-
-class ResultsTaken(msgspec.Struct, frozen=True):
-    """The places of the results that were not committed, and the steps that go straight back, each in its envelope."""
-
-    refused: list[int]
-    steps: list[msgspec.Raw] = []
-    v: Literal[1] = 1
-
-
 class HeldStep(msgspec.Struct, frozen=True, array_like=True):
     """A step that is with a worker now, running or about to."""
 

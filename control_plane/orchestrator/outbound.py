@@ -13,7 +13,7 @@ import structlog
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.claims import parted
-from agentflow.contracts.message import Kind, Message, payload_of, seal
+from agentflow.contracts.message import Kind, Message, payload_of, sealed, unsealed
 from agentflow.contracts.pools import Pools
 from agentflow.contracts.step import CancelSteps, StepFault, StepRequest
 from agentflow.errors import Bug, Rejected
@@ -52,7 +52,7 @@ class Outbound:
         self._unsendable = unsendable
 
     def step_message(self, state: ExecutionState, command: DispatchStep) -> Message:
-        """Raises `Rejected` for what no bus would take."""
+        """Not sealed: it may go back in a bundle. Raises `Rejected` for what no bus would take."""
         workflow = workflow_of(state)
         step_input, claims = parted(command.input)
         request = StepRequest(
@@ -91,7 +91,7 @@ class Outbound:
             if back is not None and back.take(pool, command.agent, message):
                 return True
             dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
-            return await self._publish(subjects.agent_in(pool, command.agent), message, dedup_id)
+            return await self._publish(subjects.agent_in(pool, command.agent), sealed(message), dedup_id)
         except Rejected as error:
             # Sending it again cannot help: the step has failed, and the workflow may route that.
             self._unsendable(state.execution, command, StepFault("not_sendable", error.message))
@@ -110,7 +110,7 @@ class Outbound:
         self, state: ExecutionState, workflow: WorkflowRef, to: str, kind: Kind, payload: msgspec.Raw | dict[str, Any]
     ) -> Message:
         message_id = self._ids.message()
-        return seal(
+        return unsealed(
             id=message_id,
             trace_id=state.trace,
             span_id=message_id[-16:].lower(),

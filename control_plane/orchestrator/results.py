@@ -14,9 +14,10 @@ import structlog
 
 from agentflow import limits
 from agentflow.clock import Clock
+from agentflow.contracts.bundle import ResultsHanded, ResultsTaken, bundled, opened
 from agentflow.contracts.claims import joined
-from agentflow.contracts.message import Message, TamperedMessage, decode, encode
-from agentflow.contracts.step import ResultsHanded, ResultsTaken, StepResult
+from agentflow.contracts.message import Message
+from agentflow.contracts.step import StepResult
 from agentflow.errors import AgentFlowError
 from agentflow.execution.messages import Stamp, StepReported
 from agentflow.execution.state import ExecutionState
@@ -28,7 +29,6 @@ from control_plane.orchestrator.inbox import Arrival, Inbox, WayBack
 _log = structlog.get_logger(__name__)
 
 _TRY_AGAIN_S = 1.0
-_read_handed_over = msgspec.json.Decoder(ResultsHanded).decode
 
 
 class _HandedOver:
@@ -36,7 +36,7 @@ class _HandedOver:
 
     def __init__(self, pool: str, handed: ResultsHanded, clock: Clock) -> None:
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._steps: list[msgspec.Raw] = []
+        self._steps: list[Message] = []
         self._pool = pool
         self._room = dict(handed.room)
         self._bytes_left = limits.STEPS_BACK_BYTES
@@ -51,18 +51,17 @@ class _HandedOver:
         room = self._room.get(agent, 0)
         if room <= 0 or pool != self._pool or self.answer.done() or self._clock.monotonic_s() > self._until_s:
             return False
-        written = encode(message)
-        if len(written) > self._bytes_left:
+        if len(message.payload) > self._bytes_left:
             return False
-        self._bytes_left -= len(written)
+        self._bytes_left -= len(message.payload)
         self._room[agent] = room - 1
-        self._steps.append(msgspec.Raw(written))
+        self._steps.append(message)
         return True
 
     def settled(self) -> None:
         self._left -= 1
         if not self._left and not self.answer.done():
-            self.answer.set_result(msgspec.json.encode(ResultsTaken(self._refused, self._steps)))
+            self.answer.set_result(bundled(ResultsTaken(self._refused, self._steps)))
 
     def refused(self, place: int, _: AgentFlowError) -> None:
         self._refused.append(place)
@@ -83,15 +82,10 @@ class Results:
 
     def hand_over(self, pool: str, raw: bytes) -> "asyncio.Future[bytes]":
         """Answers with the places of those that were not taken, once all the others are committed."""
-        question = _read_handed_over(raw)
+        question = opened(raw, ResultsHanded)
         handed = _HandedOver(pool, question, self._clock)
-        for place, each in enumerate(question.results):
-            not_taken = partial(handed.refused, place)
-            try:
-                self._take(pool, decode(bytes(each)), handed.settled, not_taken, handed)
-            except TamperedMessage as error:
-                _log.warning("result.refused", reason=error.message)
-                not_taken(error)
+        for place, message in enumerate(question.results):
+            self._take(pool, message, handed.settled, partial(handed.refused, place), handed)
         return handed.answer
 
     def _take(

@@ -37,7 +37,7 @@ BUGS = [
         "a result that is handed over is confirmed before it is committed",
         f"{CONTROL}.results:Results.hand_over",
         "return handed.answer",
-        "handed.answer.cancel(); early = asyncio.Future(); early.set_result(b'{\"refused\":[]}'); return early",
+        "handed.answer.cancel(); early = asyncio.Future(); early.set_result(bundled(ResultsTaken([]))); return early",
         400,
     ),
     Planted(

@@ -11,12 +11,11 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-import msgspec
-
 from agentflow import limits
 from agentflow.bus import subjects
+from agentflow.contracts.bundle import ResultsTaken, opened
 from agentflow.contracts.message import Message, decode, encode
-from agentflow.contracts.step import ResultsTaken, StepRequest
+from agentflow.contracts.step import StepRequest
 from agentflow.ports import Backlog, BusUnavailable, Consumer, Delivery, NobodyListens, Subscription
 from tests.simulation.model.chance import Fates
 from tests.simulation.model.loop import Process, SimulatedLoop
@@ -415,8 +414,8 @@ def _who_hear(entries: dict[str, list[Any]], subject: str) -> list[Any]:
 
 def _steps_in(answer: bytes) -> Iterator[tuple[str, str, int]]:
     """What goes straight back to a worker with the answer to its results."""
-    for step in msgspec.json.decode(answer, type=ResultsTaken).steps:
-        request = decode(bytes(step)).read(StepRequest)
+    for step in opened(answer, ResultsTaken).steps:
+        request = step.read(StepRequest)
         yield request.execution_id, request.path, request.attempt
 
 

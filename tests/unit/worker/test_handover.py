@@ -2,12 +2,9 @@
 
 import asyncio
 
-import msgspec
-
 from agentflow import limits
 from agentflow.clock import SystemClock
-from agentflow.contracts.message import decode, encode
-from agentflow.contracts.step import ResultsHanded, ResultsTaken
+from agentflow.contracts.bundle import ResultsHanded, ResultsTaken, bundled, opened
 from agentflow.ports import BusUnavailable
 from worker.reporter import Reporter
 
@@ -27,15 +24,14 @@ class Owner:
         bus.request = self._request
 
     async def _request(self, subject, payload, *, within_s):
-        question = msgspec.json.decode(payload, type=ResultsHanded)
-        ids = [decode(bytes(raw)).id for raw in question.results]
+        question = opened(payload, ResultsHanded)
+        ids = [each.id for each in question.results]
         self.asked.append((subject, ids))
         self.room.append(question.room)
         if self._answers is not None:
             return self._answers
-        steps = [msgspec.Raw(encode(each)) for each in self._gives]
         refused = [place for place, each in enumerate(ids) if each in self._refuses]
-        return msgspec.json.encode(ResultsTaken(refused, steps))
+        return bundled(ResultsTaken(refused, list(self._gives)))
 
 
 class Slots:
@@ -139,12 +135,12 @@ async def test_without_an_answer_the_room_that_was_offered_is_free_again(bus, as
     assert slots.steps == []
 
 
-async def test_a_step_whose_seal_is_broken_is_not_begun(bus, asked):
-    whole, broken = asked(path="whole"), asked(path="broken")
-    broken = msgspec.structs.replace(broken, to="somebody else")
-    Owner(bus, gives=[broken, whole])
-    slots = Slots(free=2)
+async def test_an_answer_whose_seal_is_broken_is_none(bus, asked):
+    honest = bundled(ResultsTaken([], [asked(path="next")]))
+    Owner(bus, answers=honest.replace(b'"classifier"', b'"klassifier"'))
+    slots, result = Slots(free=2), asked()
 
-    await sent(bus, asked(), asked(path="b"), desk=slots)
+    await sent(bus, result, desk=slots)
 
-    assert slots.steps == [whole.id]
+    assert slots.steps == []
+    assert [dedup for _, _, dedup in bus.published] == [result.id]
