@@ -225,9 +225,9 @@ class Mailbox:
         if self._reporter.has(held.dedup_id):
             held.is_done = True
             held.task = asyncio.create_task(self._see_sent(held))
-        elif delivery.deliveries > 1:
+        elif delivery.deliveries > 1 or request.again:
             held.is_done = True
-            held.task = asyncio.create_task(self._tell(held, _lost(delivery.deliveries)))
+            held.task = asyncio.create_task(self._tell(held, _UNHEARD if request.again else _lost(delivery.deliveries)))
         elif not self._takes:
             held.is_done = True
             held.task = asyncio.create_task(self._tell(held, _STOPPED))
@@ -407,6 +407,7 @@ def _give_back(held: _Held, delay_s: float = 0.0) -> None:
 
 
 _FORGOTTEN = StepFault(WORKER_LOST, "The result of this step was lost on its way.", retryable=True)
+_UNHEARD = StepFault(WORKER_LOST, "The worker that may have this step is not heard.", retryable=True)
 _STOPPED = StepFault(WORKER_STOPPED, "The worker stopped before the step had ended.", retryable=True)
 
 

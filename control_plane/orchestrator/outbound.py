@@ -51,7 +51,7 @@ class Outbound:
         self._replica = replica
         self._unsendable = unsendable
 
-    def step_message(self, state: ExecutionState, command: DispatchStep) -> Message:
+    def step_message(self, state: ExecutionState, command: DispatchStep, *, again: bool = False) -> Message:
         """Not sealed: it may go back in a bundle. Raises `Rejected` for what no bus would take."""
         workflow = workflow_of(state)
         step_input, claims = parted(command.input)
@@ -71,6 +71,7 @@ class Outbound:
             in_doubt=command.in_doubt,
             owner=self._replica,
             workspace=state.workspace if command.tool is not None else None,
+            again=again,
         )
         return self._message(state, workflow, command.agent, "request", payload_of(request, step_input))
 
@@ -90,12 +91,26 @@ class Outbound:
             message = message or self.step_message(state, command)
             if back is not None and back.take(pool, command.agent, message):
                 return True
-            dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
-            return await self._publish(subjects.agent_in(pool, command.agent), sealed(message), dedup_id)
+            return await self._by_mailbox(state, command, message)
         except Rejected as error:
-            # Sending it again cannot help: the step has failed, and the workflow may route that.
-            self._unsendable(state.execution, command, StepFault("not_sendable", error.message))
-            return False
+            return self._given_up(state, command, error)
+
+    async def send_again(self, state: ExecutionState, command: DispatchStep) -> bool:
+        """By the mailbox, whose stream drops what it has seen. What it has not may be with a worker that is not heard,
+        so whoever gets it says that this attempt is lost instead of beginning it."""
+        try:
+            return await self._by_mailbox(state, command, self.step_message(state, command, again=True))
+        except Rejected as error:
+            return self._given_up(state, command, error)
+
+    async def _by_mailbox(self, state: ExecutionState, command: DispatchStep, message: Message) -> bool:
+        subject = subjects.agent_in(self._pools.of(state.tenant, command.agent), command.agent)
+        return await self._publish(subject, sealed(message), f"{state.execution}/{command.path}#{command.attempt}")
+
+    def _given_up(self, state: ExecutionState, command: DispatchStep, error: Rejected) -> bool:
+        """Sending it again cannot help: the step has failed, and the workflow may route that."""
+        self._unsendable(state.execution, command, StepFault("not_sendable", error.message))
+        return False
 
     async def send_cancel(self, state: ExecutionState, command: CancelStep) -> None:
         """Best effort: a worker that does not hear it works for nobody, and its result is not listened to."""

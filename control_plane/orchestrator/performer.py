@@ -118,7 +118,10 @@ class Performer:
                 rest += self._windows.over(following)  # nobody waits for it any more
                 continue
             command = dispatch(step)
-            await self._outbound.send_step(state, command)
+            if self._sweeper.was_suspected(following):
+                await self._outbound.send_again(state, command)
+            else:
+                await self._outbound.send_step(state, command)
             self._sweeper.sent(state.execution, command)
 
     def suspect(self, execution: ExecutionId, command: Command) -> None:

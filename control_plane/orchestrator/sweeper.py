@@ -60,6 +60,7 @@ class Sweeper:
         self._windows = windows
         self._sent: deque[_Sent] = deque()  # oldest first
         self._suspected: deque[_Sent] = deque()
+        self._uncertain: set[Place] = set()  # of those, what was not looked at yet or found no room
         self._settled: list[Place] = []
 
     def sent(self, execution: ExecutionId, command: DispatchStep) -> None:
@@ -68,6 +69,13 @@ class Sweeper:
     def suspect(self, execution: ExecutionId, command: DispatchStep) -> None:
         """Nobody here remembers whether it was ever sent: look as soon as whoever has it must have said so."""
         self._suspected.append(_Sent(self._clock.monotonic_s(), execution, command.path, command.attempt))
+        self._uncertain.add(Place(execution, command.path, command.attempt))
+
+    def was_suspected(self, place: Place) -> bool:
+        """Whether it is known only from an earlier owner, who may have sent it. Asked when it is about to be sent."""
+        known = place in self._uncertain
+        self._uncertain.discard(place)
+        return known
 
     def settled(self) -> list[Place]:
         """What was found to be over since the last time, however that came about: no room is lost for good."""
@@ -83,7 +91,9 @@ class Sweeper:
             state = self._open.get(sent.execution)
             step = state.in_flight.get(sent.path) if state is not None else None
             if state is None or step is None or step.attempt != sent.attempt:
-                if (place := Place(sent.execution, sent.path, sent.attempt)) in self._windows:
+                place = Place(sent.execution, sent.path, sent.attempt)
+                self._uncertain.discard(place)
+                if place in self._windows:
                     self._settled.append(place)
                 continue  # it has its outcome
             command = dispatch(step)
@@ -99,7 +109,8 @@ class Sweeper:
             age_s = (self._clock.now_ms() - step.at_ms) / 1000
             if age_s >= limits.DEDUP_WINDOW_S / 2 and not await self._is_idle(pool, step.agent, idle):
                 continue
-            if await self._outbound.send_step(state, command):
+            self._uncertain.discard(place)
+            if await self._outbound.send_again(state, command):
                 again += 1
         if again:
             _log.info("steps.sent_again", steps=again)

@@ -180,7 +180,7 @@ BUGS = [
     Planted(
         "a step that comes a second time is run a second time",
         "worker.mailbox:Mailbox._delivered",
-        "elif delivery.deliveries > 1:",
+        "elif delivery.deliveries > 1 or request.again:",
         "elif False:",
         400,
     ),
@@ -221,7 +221,7 @@ BUGS = [
         f"{CONTROL}.commit_loop:CommitLoop._tell",
         "if draft.events or (self._epochs.get(draft.shard) == draft.epoch and self._is_current()):",
         "if True:",
-        100,
+        800,
         ways=("stop",),
         first=2_800,
     ),
@@ -249,7 +249,7 @@ BUGS = [
     ),
     Planted(
         "every attempt has a key of its own",
-        f"{CONTROL}.outbound:Outbound.send_step",
+        f"{CONTROL}.outbound:Outbound.step_message",
         'effect_key=f"{state.tenant}/{state.execution}/{command.path}"',
         'effect_key=f"{state.tenant}/{state.execution}/{command.path}#{command.attempt}"',
         50,

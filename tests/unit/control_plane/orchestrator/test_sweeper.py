@@ -19,7 +19,7 @@ class Outbound:
     def __init__(self) -> None:
         self.sent = []
 
-    async def send_step(self, state, command):
+    async def send_again(self, state, command):
         self.sent.append((state.execution, command.path))
         return True
 
