@@ -424,6 +424,7 @@ class Orchestrator:
             recovered += len(left)
         if recovered:
             _log.info("executions.recovered", executions=recovered)
+            await self._sweeper.sweep()
             await self._performer.catch_up()
 
     def _forget_idle(self) -> None:

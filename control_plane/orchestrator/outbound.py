@@ -89,17 +89,17 @@ class Outbound:
         pool = self._pools.of(state.tenant, command.agent)
         try:
             message = message or self.step_message(state, command)
-            if back is not None and back.take(pool, command.agent, message):
+            if back is not None and command.straight and back.take(pool, command.agent, message):
                 return True
             return await self._by_mailbox(state, command, message)
         except Rejected as error:
             return self._given_up(state, command, error)
 
     async def send_again(self, state: ExecutionState, command: DispatchStep) -> bool:
-        """By the mailbox, whose stream drops what it has seen. What it has not may be with a worker that is not heard,
-        so whoever gets it says that this attempt is lost instead of beginning it."""
+        """By the mailbox, whose stream drops what it has seen. What went straight it has not, and a worker that is not
+        heard may be at it: whoever gets that says that this attempt is lost instead of beginning it."""
         try:
-            return await self._by_mailbox(state, command, self.step_message(state, command, again=True))
+            return await self._by_mailbox(state, command, self.step_message(state, command, again=command.straight))
         except Rejected as error:
             return self._given_up(state, command, error)
 

@@ -46,6 +46,10 @@ class _HandedOver:
         self._left = len(handed.results) + 1
         self.settled()  # so that none at all are answered too
 
+    @property
+    def has_room(self) -> bool:
+        return any(room > 0 for room in self._room.values())
+
     def take(self, pool: str, agent: AgentName, message: Message) -> bool:
         """Whether a step goes back this way; otherwise it goes by its agent's mailbox."""
         room = self._room.get(agent, 0)
@@ -104,8 +108,11 @@ class Results:
             _log.error("result.refused", message=message.id, sender=message.sender, reason=str(error))
             over()  # it will not become readable by coming again
             return
+        stamp = self._stamp()
+        if back is not None and back.has_room:
+            stamp = msgspec.structs.replace(stamp, straight=True)
         reported = StepReported(
-            stamp=self._stamp(),
+            stamp=stamp,
             path=result.path,
             attempt=result.attempt,
             worker=result.worker,

@@ -6,6 +6,7 @@ is repeated only when its agent's mailbox is empty, or a long-running step would
 to a worker the stream never saw: that is not repeated while a living worker says that it is there.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -59,7 +60,7 @@ class Sweeper:
         self._resend_after_s = resend_after_s
         self._windows = windows
         self._sent: deque[_Sent] = deque()  # oldest first
-        self._suspected: deque[_Sent] = deque()
+        self._suspected: deque[_Sent] = deque()  # what may have gone straight to a worker
         self._uncertain: set[Place] = set()  # of those, what was not looked at yet or found no room
         self._settled: list[Place] = []
 
@@ -67,12 +68,15 @@ class Sweeper:
         self._sent.append(_Sent(self._clock.monotonic_s(), execution, command.path, command.attempt))
 
     def suspect(self, execution: ExecutionId, command: DispatchStep) -> None:
-        """Nobody here remembers whether it was ever sent: look as soon as whoever has it must have said so."""
-        self._suspected.append(_Sent(self._clock.monotonic_s(), execution, command.path, command.attempt))
-        self._uncertain.add(Place(execution, command.path, command.attempt))
+        """Nobody here remembers whether it was ever sent: overdue now, or once whoever has it must have said so."""
+        if command.straight:
+            self._suspected.append(_Sent(self._clock.monotonic_s(), execution, command.path, command.attempt))
+            self._uncertain.add(Place(execution, command.path, command.attempt))
+        else:
+            self._sent.appendleft(_Sent(-math.inf, execution, command.path, command.attempt))
 
     def was_suspected(self, place: Place) -> bool:
-        """Whether it is known only from an earlier owner, who may have sent it. Asked when it is about to be sent."""
+        """Whether an earlier owner may have sent it straight to a worker. Asked when it is about to be sent."""
         known = place in self._uncertain
         self._uncertain.discard(place)
         return known
@@ -102,10 +106,11 @@ class Sweeper:
                 continue  # it goes out when others have come back
             self.sent(sent.execution, command)
             pool = self._pools.of(state.tenant, step.agent)
-            if pool not in held:
-                held[pool] = self._holding(pool)
-            if HeldStep(sent.execution, sent.path, sent.attempt) in held[pool]:
-                continue  # it is being worked on
+            if step.straight:
+                if pool not in held:
+                    held[pool] = self._holding(pool)
+                if HeldStep(sent.execution, sent.path, sent.attempt) in held[pool]:
+                    continue  # it is being worked on
             age_s = (self._clock.now_ms() - step.at_ms) / 1000
             if age_s >= limits.DEDUP_WINDOW_S / 2 and not await self._is_idle(pool, step.agent, idle):
                 continue

@@ -14,6 +14,7 @@ from agentflow.bus.nats_jetstream import jetstream
 from agentflow.bus.subjects import AGENTS, shard_inbox
 from agentflow.clock import SystemClock
 from agentflow.contracts.step import StepRequest
+from agentflow.execution.events import StepScheduled
 from agentflow.ids import ExecutionId, StepPath
 from agentflow.testing import eventually
 from tests.invariants.history import Asked, Effect, History, Reign
@@ -72,11 +73,14 @@ class Evidence:
             raise
         in_streams = None if self.bus_forgot else await _all_sent(self.nats_url)
         history = await self.history()
-        # What goes straight back to a worker is in no stream; that an agent began it says that it came.
-        begun = frozenset((one.execution, one.path, one.attempt) for one in history.effects)
+        straight = frozenset(  # these go back to a worker with an answer, which no stream keeps
+            (one.execution, one.event.path, one.event.attempt)
+            for one in history.events
+            if isinstance(one.event, StepScheduled) and one.event.straight
+        )
         history = msgspec.structs.replace(
             history,
-            sent=None if in_streams is None else in_streams | begun,
+            sent=None if in_streams is None else in_streams | straight,
             healed_at_ms=healed_at_ms,
             ends_within_ms=round(within_s * 1000),
         )

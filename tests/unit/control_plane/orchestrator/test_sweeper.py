@@ -25,11 +25,11 @@ class Outbound:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, *, straight: bool = True) -> None:
         self.clock = ControlledClock()
         self.outbound = Outbound()
         self.held: dict[str, frozenset[HeldStep]] = {}
-        step = StepScheduled(self.clock.now_ms(), "work", "work", 1, "worker", {}, 60_000)
+        step = StepScheduled(self.clock.now_ms(), "work", "work", 1, "worker", {}, 60_000, straight=straight)
         self.command = dispatch(step)
         waiting = ExecutionState(
             version=2, status=Status.RUNNING, execution="exec_1", tenant="acme", in_flight=FrozenMap().put("work", step)
@@ -79,7 +79,14 @@ async def test_another_tenants_worker_cannot_keep_a_step_from_being_sent_again(w
     assert await world.sent_after(RESEND_AFTER_S) == [("exec_1", "work")]
 
 
-async def test_what_may_never_have_been_sent_waits_until_every_worker_has_said_what_it_holds(world):
+async def test_what_may_be_in_the_stream_or_nowhere_is_sent_again_at_once():
+    world = World(straight=False)
+    world.sweeper.suspect("exec_1", world.command)
+
+    assert await world.sent_after(0) == [("exec_1", "work")]
+
+
+async def test_what_may_be_with_a_worker_waits_until_every_worker_has_said_what_it_holds(world):
     world.sweeper.suspect("exec_1", world.command)
 
     assert await world.sent_after(limits.HEARD_S - 0.1) == []
