@@ -276,8 +276,9 @@ class Draft:
 
     def _schedule(self, step: StepScheduled) -> None:
         doubtful = bool(self.state.claimed) and step.path in self.state.claimed
-        if doubtful != step.in_doubt or step.straight != self._straight:
-            step = msgspec.structs.replace(step, in_doubt=doubtful, straight=self._straight)
+        straight = step.agent == self._straight
+        if doubtful != step.in_doubt or straight != step.straight:
+            step = msgspec.structs.replace(step, in_doubt=doubtful, straight=straight)
         self.record(step)
         self._commands[step.path] = dispatch(step)
 

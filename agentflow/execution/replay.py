@@ -72,8 +72,9 @@ def _version(redecided: Redecided) -> int:
 def _decided(state: ExecutionState, upcoming: Sequence[Event], program: Program, cause: Cause) -> Redecided:
     at_ms = upcoming[0].at_ms
     again = _compared(state, upcoming, program, cause, Stamp(at_ms))
-    if again.divergence is not None and getattr(again.divergence.expected, "straight", False):
-        again = _compared(state, upcoming, program, cause, Stamp(at_ms, straight=True))
+    expected = again.divergence.expected if again.divergence is not None else None
+    if isinstance(expected, happened.StepScheduled) and expected.straight:
+        again = _compared(state, upcoming, program, cause, Stamp(at_ms, straight=expected.agent))
     if again.divergence is None or not isinstance(again.divergence.got, happened.StepFailed):
         return again
     chance = _chance(state, upcoming, program, cause)

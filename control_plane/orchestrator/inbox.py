@@ -34,8 +34,7 @@ class Overloaded(Unavailable):
 class WayBack(Protocol):
     """To the worker that a result came from, while it waits to hear that the result is durable."""
 
-    @property
-    def has_room(self) -> bool: ...
+    def has_room(self, agent: str) -> bool: ...
 
     def take(self, pool: str, agent: AgentName, message: Message) -> bool:
         """Whether a step goes that way, and so by no other."""

@@ -46,9 +46,8 @@ class _HandedOver:
         self._left = len(handed.results) + 1
         self.settled()  # so that none at all are answered too
 
-    @property
-    def has_room(self) -> bool:
-        return any(room > 0 for room in self._room.values())
+    def has_room(self, agent: str) -> bool:
+        return self._room.get(AgentName(agent), 0) > 0
 
     def take(self, pool: str, agent: AgentName, message: Message) -> bool:
         """Whether a step goes back this way; otherwise it goes by its agent's mailbox."""
@@ -109,8 +108,8 @@ class Results:
             over()  # it will not become readable by coming again
             return
         stamp = self._stamp()
-        if back is not None and back.has_room:
-            stamp = msgspec.structs.replace(stamp, straight=True)
+        if back is not None and back.has_room(message.sender):
+            stamp = msgspec.structs.replace(stamp, straight=message.sender)
         reported = StepReported(
             stamp=stamp,
             path=result.path,
