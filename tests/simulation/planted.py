@@ -217,15 +217,6 @@ BUGS = [
         first=140,
     ),
     Planted(
-        "an owner whose lease has run out settles what it need not write",
-        f"{CONTROL}.commit_loop:CommitLoop._tell",
-        "if draft.events or (self._epochs.get(draft.shard) == draft.epoch and self._is_current()):",
-        "if True:",
-        800,
-        ways=("stop",),
-        first=2_800,
-    ),
-    Planted(
         "a shard that could not be given back is held for ever",
         f"{CONTROL}.ownership:Ownership._renew",
         "if unserved:",
