@@ -27,7 +27,6 @@ from control_plane.worker_lines import Heard, WorkerLines
 
 _log = structlog.get_logger(__name__)
 
-_HEARD_S = 1.5 * limits.HEARTBEAT_S  # in this time every living worker has said what it holds
 _LOOKS_MAX = 30
 
 
@@ -84,12 +83,12 @@ async def _find_unsaid(worker: LostWorker, agents: LiveAgents, attempts: Attempt
     for _ in range(_LOOKS_MAX):
         before_ms = min(clock.now_ms(), suspect_until_ms)
         delivered = {name for name in names if await _is_all_delivered(bus, worker.pool, AgentName(name))}
-        await clock.sleep(_HEARD_S)
+        await clock.sleep(limits.HEARD_S)
         waiting = attempts.waiting_for(worker.pool, delivered, since_before_ms=before_ms)
         unsaid = [step for step in waiting if not agents.holds(step)]
         if unsaid:
             _log.warning("steps.unsaid", worker=worker.worker, steps=len(unsaid))
-            attempts.steps_lost(worker.worker, worker.pool, unsaid, worker.silent_s + _HEARD_S)
+            attempts.steps_lost(worker.worker, worker.pool, unsaid, worker.silent_s + limits.HEARD_S)
         elif before_ms == suspect_until_ms and delivered == names:
             return
 

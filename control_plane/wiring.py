@@ -115,7 +115,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         budgets, purse = _budgets(db, bus, clock, ids, trail)
         bounds = _bounds(settings, SqlRoom(db, clock), identity.tenants.at_once, purse)
         ownership = _ownership(settings, db, bus, clock, ids)
-        orchestrator = _orchestrator(settings, store, bus, registry, clock, ids, ownership, claims, bounds, pools)
+        orchestrator = _orchestrator(
+            settings, store, bus, registry, clock, ids, ownership, claims, bounds, agents, pools
+        )  # fmt: skip
         schedules = SqlSchedules(db)
         executions = SqlExecutions(db, seal=FieldSeal(ring))
         records = snapshots(settings, db, artifacts, clock)
@@ -197,6 +199,7 @@ def _orchestrator(
     ownership: Ownership,
     claims: ClaimCheck,
     bounds: Bounds,
+    agents: LiveAgents,
     pools: Pools,
 ) -> Orchestrator:
     return Orchestrator(
@@ -215,6 +218,7 @@ def _orchestrator(
         bounds=bounds,
         pools=pools,
         hears=Hearing(lambda: bus.connected, clock),
+        holding=agents.holding,
     )
 
 

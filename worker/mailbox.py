@@ -1,21 +1,24 @@
 """One agent's steps, from delivery to ack: run each once, keep it ours while it runs, report, and only then ack.
 
-Fed by the bus, makes an `Agent` work, hands `report`s to the `reporter`. Counts no attempts and retries no step: a
-fault is a result like any other, and what follows from it is the control plane's to decide. A step that comes a
-second time was lost with another worker: that is reported instead of run, so the control plane can count it, fence
-the late worker and begin the next attempt.
+Fed by the bus, and by the control plane with its answer to what was handed over; makes an `Agent` work, hands
+`report`s to the `reporter`. Counts no attempts and retries no step: a fault is a result like any other, and what
+follows from it is the control plane's to decide. A step that comes a second time was lost with another worker: that is
+reported instead of run, so the control plane can count it, fence the late worker and begin the next attempt.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import structlog
 
+from agentflow import limits
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.claims import Claim
+from agentflow.contracts.message import Message
 from agentflow.contracts.step import (
     STEP_CANCELLED,
     WORKER_LOST,
@@ -70,6 +73,24 @@ class _Held:
             self.task.cancel()
 
 
+class _Given:
+    """A step that came with the answer to a result. Nobody but its control plane knows of it, who hears of its end."""
+
+    __slots__ = ("message", "pool")
+
+    deliveries = 1
+
+    def __init__(self, message: Message, pool: str) -> None:
+        self.message = message
+        self.pool = pool
+
+    def ack(self) -> None: ...
+
+    def nak(self, delay_s: float = 0.0) -> None: ...
+
+    def working(self) -> None: ...
+
+
 class Mailbox:
     def __init__(
         self,
@@ -104,6 +125,9 @@ class Mailbox:
         self._cancelled: dict[tuple[ExecutionId, StepPath | None], CancelSteps] = {}
         self._running = 0
         self._is_leaving = False
+        self._takes = True
+        self._offered = 0  # slots that are kept free for steps that may come with an answer
+        self._ended = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._subscription: Subscription | None = None
@@ -143,6 +167,7 @@ class Mailbox:
 
     async def stop_taking(self) -> None:
         """Ask for no more, and report what has not begun as ours no longer: another worker may have a free slot."""
+        self._takes = False
         if self._subscription is not None:
             await self._subscription.stop()
         await self._let_waiting_go()
@@ -169,6 +194,20 @@ class Mailbox:
             await asyncio.gather(self._signs, return_exceptions=True)
         await self._agent.close()
 
+    def offer(self, most: int) -> int:
+        """Only of what would stay free: then nothing waits in the mailbox that these steps would overtake."""
+        by_mailbox = (self._ended + most) // limits.STEPS_BACK_RUN - self._ended // limits.STEPS_BACK_RUN
+        self._ended += most
+        free = self._concurrency - self._running - len(self._waiting) - self._offered if self._takes else 0
+        offered = max(0, min(most - by_mailbox, free))
+        self._offered += offered
+        return offered
+
+    def given(self, steps: Sequence[Message], *, offered: int) -> None:
+        self._offered -= offered
+        for message in steps:
+            self._delivered(_Given(message, self._pool))
+
     def _delivered(self, delivery: Delivery) -> None:
         try:
             request = delivery.message.read(StepRequest)
@@ -186,9 +225,12 @@ class Mailbox:
         if self._reporter.has(held.dedup_id):
             held.is_done = True
             held.task = asyncio.create_task(self._see_sent(held))
-        elif delivery.deliveries > 1:
+        elif delivery.deliveries > 1 or request.again:
             held.is_done = True
-            held.task = asyncio.create_task(self._tell(held, _lost(delivery.deliveries)))
+            held.task = asyncio.create_task(self._tell(held, _UNHEARD if request.again else _lost(delivery.deliveries)))
+        elif not self._takes:
+            held.is_done = True
+            held.task = asyncio.create_task(self._tell(held, _STOPPED))
         elif self._running < self._concurrency:
             self._begin(held)
         else:
@@ -271,7 +313,9 @@ class Mailbox:
         )
         subject = subjects.workflow_in(request.workflow, request.shard, self._pool)
         owner = None if request.owner is None else subjects.of_pool(subjects.direct_results(request.owner), self._pool)
-        await self._reporter.send(subject, message, held.dedup_id, owner=owner, spool_first=self._spool_first)
+        await self._reporter.send(
+            subject, message, held.dedup_id, owner=owner, desk=self, spool_first=self._spool_first
+        )
 
     async def _ending(self, held: _Held) -> Ending:
         request = held.request
@@ -363,6 +407,7 @@ def _give_back(held: _Held, delay_s: float = 0.0) -> None:
 
 
 _FORGOTTEN = StepFault(WORKER_LOST, "The result of this step was lost on its way.", retryable=True)
+_UNHEARD = StepFault(WORKER_LOST, "The worker that may have this step is not heard.", retryable=True)
 _STOPPED = StepFault(WORKER_STOPPED, "The worker stopped before the step had ended.", retryable=True)
 
 

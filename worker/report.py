@@ -1,4 +1,5 @@
-"""A step's result as the sealed message its shard's owner waits for. Pure; called by `mailbox` once a step ended."""
+"""A step's result as the message its shard's owner waits for, to be sealed on its way. Pure; called by `mailbox` once a
+step ended."""
 
 from typing import Any
 
@@ -7,7 +8,7 @@ import msgspec
 from agentflow import limits
 from agentflow.canonical import NotCanonical
 from agentflow.contracts.claims import Claim, Claimed
-from agentflow.contracts.message import NO_COST, Cost, Message, payload_of, seal
+from agentflow.contracts.message import NO_COST, Cost, Message, payload_of, unsealed
 from agentflow.contracts.step import StepFault, StepRequest, StepResult
 from agentflow.contracts.usage import MICRODOLLARS, Usage
 from agentflow.contracts.workspace import WorkspaceLeft
@@ -84,7 +85,7 @@ def _sealed(
     if isinstance(payload, dict):
         # Past `payload_of`, which would quietly turn what is not JSON (dates, sets, bytes) into something that is.
         payload["output"] = output
-    return seal(
+    return unsealed(
         id=id,
         trace_id=asked.trace_id,
         span_id=asked.span_id,

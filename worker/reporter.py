@@ -10,10 +10,10 @@ from collections.abc import Coroutine
 import structlog
 
 from agentflow.clock import Clock
-from agentflow.contracts.message import Message, decode, encode
+from agentflow.contracts.message import Message, decode, encode, sealed
 from agentflow.errors import AgentFlowError, Rejected
 from agentflow.ports import BusUnavailable, MessageBus
-from worker.handover import HandOver
+from worker.handover import Desk, HandOver
 from worker.spool import Spool, SpooledResult, SpoolFull
 
 log = structlog.get_logger(__name__)
@@ -27,9 +27,12 @@ _KEPT_MAX = 256  # of those, with the result itself: one may have up to a quarte
 
 
 class _Underway:
-    __slots__ = ("is_spooled", "message", "owner", "since_s", "subject")
+    __slots__ = ("desk", "is_spooled", "message", "owner", "since_s", "subject")
 
-    def __init__(self, subject: str, message: Message, since_s: float, owner: str | None = None) -> None:
+    def __init__(
+        self, subject: str, message: Message, since_s: float, owner: str | None = None, desk: Desk | None = None
+    ) -> None:
+        self.desk = desk
         self.owner = owner
         self.subject = subject
         self.message = message
@@ -89,10 +92,20 @@ class Reporter:
         return True
 
     async def send(
-        self, subject: str, message: Message, dedup_id: str, *, owner: str | None = None, spool_first: bool = False
+        self,
+        subject: str,
+        message: Message,
+        dedup_id: str,
+        *,
+        owner: str | None = None,
+        desk: Desk | None = None,
+        spool_first: bool = False,
     ) -> None:
-        """Returns once it is committed, or the stream has it. Cancelled, it is still spooled if `close` came before."""
-        underway = self._underway[dedup_id] = _Underway(subject, message, self._clock.monotonic_s(), owner)
+        """Returns once it is committed, or the stream has it. Cancelled, it is still spooled if `close` came before.
+
+        An `owner` may give the `desk` what follows.
+        """
+        underway = self._underway[dedup_id] = _Underway(subject, message, self._clock.monotonic_s(), owner, desk)
         if spool_first:
             self._first.append(dedup_id)
             await self._spool_first(underway)
@@ -112,7 +125,9 @@ class Reporter:
             self._spool.close()
 
     async def _deliver(self, dedup_id: str, underway: _Underway) -> None:
-        if underway.owner is None or not await self._hand_over.is_committed(underway.owner, underway.message):
+        if underway.owner is None or not await self._hand_over.is_committed(
+            underway.owner, underway.message, underway.desk
+        ):
             await self._publish(dedup_id, underway)
         del self._underway[dedup_id]
         self._sent[dedup_id] = None
@@ -128,7 +143,7 @@ class Reporter:
         pause_s = _PAUSE_S_FIRST
         while True:
             try:
-                await self._bus.publish(underway.subject, underway.message, dedup_id=dedup_id, confirm=True)
+                await self._bus.publish(underway.subject, sealed(underway.message), dedup_id=dedup_id, confirm=True)
             except BusUnavailable as error:
                 log.warning("result.kept", result=dedup_id, reason=error.message, again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
@@ -169,7 +184,7 @@ class Reporter:
         if self._spool is None:
             return
         waiting = {each: underway for each in dedup_ids if (underway := self._underway.get(each))}
-        results = [SpooledResult(each, item.subject, encode(item.message)) for each, item in waiting.items()]
+        results = [SpooledResult(each, item.subject, encode(sealed(item.message))) for each, item in waiting.items()]
         try:
             await asyncio.to_thread(self._spool.keep, results)
         except SpoolFull as error:

@@ -103,10 +103,13 @@ class Connection(Client):
 
     async def open_inbox(self, sink: wire.Sink) -> "_Inbox":
         subject = self.new_inbox()
+        return _Inbox(await self.open_sink(f"{subject}.*", sink), subject)
+
+    async def open_sink(self, subject: str, sink: wire.Sink, *, group: str = "") -> "_Sunk":
         sid = self._sid + 1  # what `subscribe` is about to take; nothing may arrive before its sink is in place
         self._sinks[sid] = sink
         try:
-            return _Inbox(self, await self.subscribe(f"{subject}.*"), subject, sid)
+            return _Sunk(self, await self.subscribe(subject, queue=group), sid)
         except nats.errors.Error as error:
             del self._sinks[sid]
             raise BusUnavailable(str(error)) from None
@@ -150,18 +153,35 @@ class Connection(Client):
         return None
 
 
-class _Inbox:
-    def __init__(self, connection: Connection, subscription: NatsSubscription, subject: str, sid: int) -> None:
+class _Sunk:
+    """A subscription whose messages go straight into a sink."""
+
+    def __init__(self, connection: Connection, subscription: NatsSubscription, sid: int) -> None:
         self._connection = connection
         self._subscription = subscription
         self._sid = sid
-        self.subject = subject
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
+        """Ask for no more; what is on its way is not taken."""
+        self._connection.close_sink(self._sid)
+        with contextlib.suppress(nats.errors.Error):
+            await self._subscription.unsubscribe()
+
+    async def drain(self) -> None:
+        """Ask for no more, and wait for what is on its way."""
         with contextlib.suppress(nats.errors.Error):
             await self._subscription.unsubscribe()
             await self._connection.wait_round_trip()
         self._connection.close_sink(self._sid)
+
+
+class _Inbox:
+    def __init__(self, sunk: _Sunk, subject: str) -> None:
+        self._sunk = sunk
+        self.subject = subject
+
+    async def close(self) -> None:
+        await self._sunk.drain()
 
 
 async def cancellable(work: Coroutine[None, None, T]) -> T:

@@ -23,6 +23,7 @@ from nats.js.manager import JetStreamManager
 
 from agentflow import limits
 from agentflow.bus import wire
+from agentflow.bus.answers import Answers, Handler
 from agentflow.bus.confirmations import Confirmations
 from agentflow.bus.nats_connection import ANSWER_WITHIN_S, Connection, cancellable
 from agentflow.bus.permissions import inbox_prefix
@@ -195,40 +196,15 @@ class JetStreamBus:
     async def answer(
         self, subject: str, handler: Callable[[bytes], Awaitable[bytes]], *, group: str = ""
     ) -> Subscription:
-        return await self._answer(subject, lambda question: handler(question.data), group)
+        return await self._answer(subject, lambda _, asked: handler(asked), group)
 
     async def answer_pools(
         self, subject: str, handler: Callable[[str, bytes], Awaitable[bytes]], *, group: str = ""
     ) -> Subscription:
-        return await self._answer(
-            f"{subject}.*", lambda question: handler(wire.pool_of(question.subject), question.data), group
-        )
+        return await self._answer(f"{subject}.*", lambda where, asked: handler(wire.pool_of(where), asked), group)
 
-    async def _answer(self, subject: str, handler: Callable[[Msg], Awaitable[bytes]], group: str) -> Subscription:
-        answering: set[asyncio.Task[None]] = set()
-        room = asyncio.Semaphore(limits.ANSWERS_AT_ONCE_MAX)
-
-        async def give(question: Msg) -> None:
-            try:
-                answer = await handler(question)
-                self._send(wire.publication(question.reply, answer))
-            except BusUnavailable:
-                log.debug("bus.answer_unsent", subject=question.subject)  # whoever asked has noticed by now
-            except Exception:
-                log.exception("bus.handler_failed", subject=question.subject)
-            finally:
-                room.release()
-
-        async def asked(question: Msg) -> None:
-            await room.acquire()
-            task = asyncio.create_task(give(question))
-            answering.add(task)
-            task.add_done_callback(answering.discard)
-
-        try:
-            return _Listening(await self._connection.subscribe(subject, queue=group, cb=asked))
-        except nats.errors.Error as error:
-            raise BusUnavailable(str(error)) from None
+    async def _answer(self, subject: str, handler: Handler, group: str) -> Subscription:
+        return await self._connection.open_sink(subject, Answers(self._connection, handler).asked, group=group)
 
     async def open(self) -> None:
         await self._until_done(self._ensure_streams)

@@ -80,14 +80,41 @@ def seal(
     cost: Cost = NO_COST,
 ) -> Message:
     """`payload` is data, or bytes from `payload_of`, which are canonical."""
-    if isinstance(payload, dict):
-        plain = is_plain(payload)
-        hashed = msgspec.Raw(sorted_json(payload) if plain else canonical(payload))
-        payload = hashed if plain else msgspec.Raw(_encode(payload))
-    else:
-        hashed = payload
-    message = Message(id, trace_id, span_id, sender, to, type, payload, metadata, cost, rfc3339(at_ms))
+    written, hashed = _written(payload)
+    message = Message(id, trace_id, span_id, sender, to, type, written, metadata, cost, rfc3339(at_ms))
     return msgspec.structs.replace(message, envelope_hash=_hash(message, hashed))
+
+
+def unsealed(
+    *,
+    id: MessageId,
+    trace_id: TraceId,
+    span_id: str,
+    sender: str,
+    to: str,
+    type: Kind,
+    payload: msgspec.Raw | dict[str, Any],
+    metadata: dict[str, Any],
+    at_ms: int,
+    cost: Cost = NO_COST,
+) -> Message:
+    """For a `bundle`, which is sealed as a whole; `sealed` where it has to travel by itself after all."""
+    written, _ = _written(payload)
+    return Message(id, trace_id, span_id, sender, to, type, written, metadata, cost, rfc3339(at_ms))
+
+
+def sealed(message: Message) -> Message:
+    return msgspec.structs.replace(message, envelope_hash=envelope_hash(message))
+
+
+def _written(payload: msgspec.Raw | dict[str, Any]) -> tuple[msgspec.Raw, msgspec.Raw]:
+    """As it travels, and as it is hashed."""
+    if not isinstance(payload, dict):
+        return payload, payload
+    if is_plain(payload):
+        plain = msgspec.Raw(sorted_json(payload))
+        return plain, plain
+    return msgspec.Raw(_encode(payload)), msgspec.Raw(canonical(payload))
 
 
 def envelope_hash(message: Message) -> str:

@@ -52,6 +52,8 @@ class StepRequest(msgspec.Struct, frozen=True):
     tool_digest: str | None = None
     # An earlier attempt had claimed the tool's one call, and what became of it is not known.
     in_doubt: bool = False
+    # Sent before, perhaps, and not by the stream: somebody may have begun it, so nobody begins this attempt now.
+    again: bool = False
     # The control plane that asks. It takes the result itself while it is there; otherwise the stream does.
     owner: str | None = None
     # What is known of the workspace: the call must find this version, or a later one.

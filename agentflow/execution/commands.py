@@ -22,6 +22,7 @@ class DispatchStep(msgspec.Struct, frozen=True):
     input: Any
     timeout_ms: int
     in_doubt: bool = False
+    straight: bool = False
 
 
 class CancelStep(msgspec.Struct, frozen=True):

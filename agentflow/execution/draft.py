@@ -64,6 +64,7 @@ class Draft:
         self.left: WorkspaceLeft | None = None  # by the attempt that has failed
         self._chance = stamp.chance
         self.hears = stamp.hears
+        self._straight = stamp.straight
         self._events: list[Event] = []
         self._commands: dict[StepPath, Command] = {}  # one a path: what is begun and given up at once is never sent
         self._ready: deque[Answered] = deque()
@@ -275,8 +276,9 @@ class Draft:
 
     def _schedule(self, step: StepScheduled) -> None:
         doubtful = bool(self.state.claimed) and step.path in self.state.claimed
-        if doubtful != step.in_doubt:
-            step = msgspec.structs.replace(step, in_doubt=doubtful)
+        straight = step.agent == self._straight
+        if doubtful != step.in_doubt or straight != step.straight:
+            step = msgspec.structs.replace(step, in_doubt=doubtful, straight=straight)
         self.record(step)
         self._commands[step.path] = dispatch(step)
 

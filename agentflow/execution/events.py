@@ -90,6 +90,7 @@ class StepScheduled(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     first_attempt: int = 1  # of those that `retry` counts: later than 1 once a failed execution was taken up again
     lost: int = 0  # attempts that ended with their workers
     in_doubt: bool = False  # an earlier attempt claimed the one call of its tool, and its end is not known
+    straight: bool = False  # it may have gone to a worker by no stream: sent again, it is not begun as this attempt
 
 
 class StepSucceeded(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="step.succeeded.v1"):

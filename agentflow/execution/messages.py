@@ -20,11 +20,13 @@ class Stamp(msgspec.Struct, frozen=True):
     """The outside world of one decision: what time it is, and a number in [0, 1) for jitter.
 
     Without `hears`, results may be on their way and cannot be told from silence: the bus is away, or only just back.
+    With `straight`, a worker waits for an answer and may be given this agent's steps that follow with it.
     """
 
     at_ms: int
     chance: float = 0.0
     hears: bool = True
+    straight: str = ""
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -72,9 +72,13 @@ def _version(redecided: Redecided) -> int:
 def _decided(state: ExecutionState, upcoming: Sequence[Event], program: Program, cause: Cause) -> Redecided:
     stamp = Stamp(upcoming[0].at_ms)
     again = _compared(state, upcoming, program, cause, stamp)
-    if again.divergence is not None and isinstance(again.divergence.expected, happened.StepExcused):
-        stamp = msgspec.structs.replace(stamp, hears=False)
-        again = _compared(state, upcoming, program, cause, stamp)
+    match again.divergence.expected if again.divergence is not None else None:
+        case happened.StepExcused():
+            stamp = msgspec.structs.replace(stamp, hears=False)
+            again = _compared(state, upcoming, program, cause, stamp)
+        case happened.StepScheduled(straight=True, agent=agent):
+            stamp = msgspec.structs.replace(stamp, straight=agent)
+            again = _compared(state, upcoming, program, cause, stamp)
     if again.divergence is None or not isinstance(again.divergence.got, happened.StepFailed):
         return again
     chance = _chance(state, upcoming, program, cause(stamp))

@@ -223,6 +223,7 @@ def dispatch(step: StepScheduled) -> DispatchStep:
         input=step.input,
         timeout_ms=step.timeout_ms,
         in_doubt=step.in_doubt,
+        straight=step.straight,
     )
 
 

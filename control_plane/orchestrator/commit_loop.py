@@ -99,6 +99,9 @@ class CommitLoop:
                     await asyncio.sleep(0)  # first it goes out: the database works while we send
                 if over is not None and is_durable:
                     await self._tell(over)
+                if written is not None:
+                    for draft in written.moved:
+                        self._performer.prepare(draft)
         finally:
             if written is not None:
                 await written.give_up()
@@ -204,6 +207,7 @@ class CommitLoop:
         draft.state = decision.state
         draft.events += decision.events
         draft.commands += decision.commands
+        draft.back = arrival.back or draft.back
         if arrival.audit is not None and decision.events:  # what changed nothing is put on record by who asked
             draft.audits.append(arrival.audit)
         if cost is not None:
@@ -286,7 +290,7 @@ class CommitLoop:
         state = draft.state
         await self._performer.settled(draft.before, state, draft.events)
         for command in draft.commands:
-            await self._performer.perform(state, command)
+            await self._performer.perform(draft, command)
         self._feed.tell(state)
         if (is_ours or state.ended) and state.queue is not None and state.queue.limited:
             self._limited(state)

@@ -8,14 +8,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from agentflow import limits
 from agentflow.contracts.audit import AuditEntry
+from agentflow.contracts.message import Message
 from agentflow.contracts.usage import Usage
 from agentflow.errors import AgentFlowError, Unavailable
 from agentflow.execution.messages import ExecutionMessage
 from agentflow.execution.state import ExecutionState
-from agentflow.ids import ExecutionId, TenantId
+from agentflow.ids import AgentName, ExecutionId, TenantId
 from control_plane.orchestrator.fair_queue import FairQueue
 
 
@@ -27,6 +29,16 @@ class Overloaded(Unavailable):
             f"{waiting} requests already wait for a commit.",
             hint="Send the request again in a moment; if this lasts, the database is the bottleneck.",
         )
+
+
+class WayBack(Protocol):
+    """To the worker that a result came from, while it waits to hear that the result is durable."""
+
+    def has_room(self, agent: str) -> bool: ...
+
+    def take(self, pool: str, agent: AgentName, message: Message) -> bool:
+        """Whether a step goes that way, and so by no other."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,7 @@ class Arrival:
     pool: str | None = None  # of the worker that sent it, if one did: of another tenant's executions it knows nothing
     usage: tuple[Usage, ...] = ()  # of a step's result: committed with it
     audit: AuditEntry | None = None  # who wants it: committed with what it leads to
+    back: WayBack | None = None  # for the steps that follow
 
 
 class Inbox:

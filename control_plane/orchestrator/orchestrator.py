@@ -40,7 +40,7 @@ from control_plane.orchestrator.ownership import Ownership
 from control_plane.orchestrator.performer import Performer
 from control_plane.orchestrator.results import Results
 from control_plane.orchestrator.routing import Routing
-from control_plane.orchestrator.sweeper import Sweeper
+from control_plane.orchestrator.sweeper import Holding, Sweeper
 from control_plane.orchestrator.timers import Timers
 from control_plane.orchestrator.watchers import Wanted, Watchers
 from control_plane.orchestrator.windows import Place, Windows
@@ -136,8 +136,10 @@ class Orchestrator:
         bounds: Bounds = NO_BOUNDS,
         hears: Callable[[], bool] = lambda: True,
         pools: Pools = NOTHING_SHARED,
+        holding: Holding = lambda _: frozenset(),
     ) -> None:
         self._pools = pools
+        self._holding = holding
         self._store = store
         self._bus = bus
         self._clock = clock
@@ -149,7 +151,7 @@ class Orchestrator:
         self._environment = dict(environment)
         self._open: dict[ExecutionId, ExecutionState] = {}
         self._inbox = Inbox()
-        self._results = Results(self._inbox, self._stamp)
+        self._results = Results(self._inbox, self._stamp, clock)
         self._watchers = Watchers()
         self._timers = Timers(clock, self._wake)
         self._inboxes: dict[int, list[Subscription]] = {}
@@ -222,6 +224,7 @@ class Orchestrator:
             windows=self._windows,
             withholds=self._within_budget.withholds,
             pools=self._pools,
+            holding=self._holding,
         )
 
     def _admitting(self) -> Admission:

@@ -13,7 +13,7 @@ import structlog
 from agentflow.bus import subjects
 from agentflow.clock import Clock
 from agentflow.contracts.claims import parted
-from agentflow.contracts.message import Kind, Message, payload_of, seal
+from agentflow.contracts.message import Kind, Message, payload_of, sealed, unsealed
 from agentflow.contracts.pools import Pools
 from agentflow.contracts.step import CancelSteps, StepFault, StepRequest
 from agentflow.errors import Bug, Rejected
@@ -22,6 +22,7 @@ from agentflow.execution.events import WorkflowRef
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, UlidSource, shard_of
 from agentflow.ports import BusUnavailable, MessageBus
+from control_plane.orchestrator.inbox import WayBack
 
 _log = structlog.get_logger(__name__)
 
@@ -50,8 +51,8 @@ class Outbound:
         self._replica = replica
         self._unsendable = unsendable
 
-    async def send_step(self, state: ExecutionState, command: DispatchStep) -> bool:
-        """Whether the bus took it. False is no loss: the sweeper tries again."""
+    def step_message(self, state: ExecutionState, command: DispatchStep, *, again: bool = False) -> Message:
+        """Not sealed: it may go back in a bundle. Raises `Rejected` for what no bus would take."""
         workflow = workflow_of(state)
         step_input, claims = parted(command.input)
         request = StepRequest(
@@ -70,17 +71,46 @@ class Outbound:
             in_doubt=command.in_doubt,
             owner=self._replica,
             workspace=state.workspace if command.tool is not None else None,
+            again=again,
         )
-        dedup_id = f"{state.execution}/{command.path}#{command.attempt}"
+        return self._message(state, workflow, command.agent, "request", payload_of(request, step_input))
+
+    async def send_step(
+        self,
+        state: ExecutionState,
+        command: DispatchStep,
+        back: WayBack | None = None,
+        message: Message | None = None,
+    ) -> bool:
+        """By the way `back` where that takes it, else by the mailbox. False is no loss: the sweeper tries again.
+
+        `message` is what `step_message` made of it, where somebody had the time to ask before.
+        """
+        pool = self._pools.of(state.tenant, command.agent)
         try:
-            payload = payload_of(request, step_input)
-            message = self._message(state, workflow, command.agent, "request", payload)
-            subject = subjects.agent_in(self._pools.of(state.tenant, command.agent), command.agent)
-            return await self._publish(subject, message, dedup_id)
+            message = message or self.step_message(state, command)
+            if back is not None and command.straight and back.take(pool, command.agent, message):
+                return True
+            return await self._by_mailbox(state, command, message)
         except Rejected as error:
-            # Sending it again cannot help: the step has failed, and the workflow may route that.
-            self._unsendable(state.execution, command, StepFault("not_sendable", error.message))
-            return False
+            return self._given_up(state, command, error)
+
+    async def send_again(self, state: ExecutionState, command: DispatchStep) -> bool:
+        """By the mailbox, whose stream drops what it has seen. What went straight it has not, and a worker that is not
+        heard may be at it: whoever gets that says that this attempt is lost instead of beginning it."""
+        try:
+            return await self._by_mailbox(state, command, self.step_message(state, command, again=command.straight))
+        except Rejected as error:
+            return self._given_up(state, command, error)
+
+    async def _by_mailbox(self, state: ExecutionState, command: DispatchStep, message: Message) -> bool:
+        subject = subjects.agent_in(self._pools.of(state.tenant, command.agent), command.agent)
+        return await self._publish(subject, sealed(message), f"{state.execution}/{command.path}#{command.attempt}")
+
+    def _given_up(self, state: ExecutionState, command: DispatchStep, error: Rejected) -> bool:
+        """Sending it again cannot help: the step has failed, and the workflow may route that."""
+        self._unsendable(state.execution, command, StepFault("not_sendable", error.message))
+        return False
 
     async def send_cancel(self, state: ExecutionState, command: CancelStep) -> None:
         """Best effort: a worker that does not hear it works for nobody, and its result is not listened to."""
@@ -95,7 +125,7 @@ class Outbound:
         self, state: ExecutionState, workflow: WorkflowRef, to: str, kind: Kind, payload: msgspec.Raw | dict[str, Any]
     ) -> Message:
         message_id = self._ids.message()
-        return seal(
+        return unsealed(
             id=message_id,
             trace_id=state.trace,
             span_id=message_id[-16:].lower(),

@@ -7,6 +7,7 @@ certain to have been done is suspected, and done once more by `catch_up`.
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import NamedTuple, assert_never
 
@@ -14,7 +15,7 @@ import structlog
 
 from agentflow import limits
 from agentflow.clock import Clock
-from agentflow.errors import Unavailable
+from agentflow.errors import Rejected, Unavailable
 from agentflow.execution.commands import (
     CancelChild,
     CancelStep,
@@ -27,6 +28,7 @@ from agentflow.execution.commands import (
 from agentflow.execution.events import Event, StepDoubted, StepFailed, StepHalted, StepSucceeded
 from agentflow.execution.state import ExecutionState, dispatch
 from agentflow.ids import AgentName, ExecutionId
+from control_plane.orchestrator.batch import Draft
 from control_plane.orchestrator.children import Children
 from control_plane.orchestrator.outbound import Outbound
 from control_plane.orchestrator.sweeper import Sweeper
@@ -71,14 +73,22 @@ class Performer:
         self._order = count()
         self._unheard: deque[ExecutionState] = deque()  # children whose end could not be told yet
 
-    async def perform(self, state: ExecutionState, command: Command) -> None:
+    def prepare(self, draft: Draft) -> None:
+        """Write what it will send, while it is being committed. Nothing goes out, so nothing needs to be undone."""
+        for command in draft.commands:
+            if isinstance(command, DispatchStep):
+                with suppress(Rejected):  # told when it is sent
+                    draft.messages[command.path] = self._outbound.step_message(draft.state, command)
+
+    async def perform(self, draft: Draft, command: Command) -> None:
+        state = draft.state
         match command:
             case DispatchStep():
                 place = Place(state.execution, command.path, command.attempt)
                 if self._withholds(state, command.agent):
                     self._windows.park(place)  # decided before the budget was used up: it was never sent
                 elif self._windows.enter(command.agent, state.tenant, place, priority=state.priority):
-                    await self._outbound.send_step(state, command)
+                    await self._outbound.send_step(state, command, draft.back, draft.messages.get(command.path))
                     self._sweeper.sent(state.execution, command)
             case CancelStep():
                 await self._outbound.send_cancel(state, command)
@@ -114,9 +124,7 @@ class Performer:
             if self._withholds(state, step.agent):
                 rest += self._windows.park(following)
                 continue
-            command = dispatch(step)
-            await self._outbound.send_step(state, command)
-            self._sweeper.sent(state.execution, command)
+            await self._send_at_last(state, following, dispatch(step))
 
     async def _unpark(self) -> None:
         """What had to wait for a budget, and need not any more."""
@@ -126,8 +134,18 @@ class Performer:
             if state is not None and step is not None and self._withholds(state, step.agent):
                 continue
             self._windows.unpark(place)
-            if state is not None and step is not None and step.attempt == place.attempt:
-                await self.perform(state, dispatch(step))
+            if state is None or step is None or step.attempt != place.attempt:
+                continue
+            if self._windows.enter(step.agent, state.tenant, place, priority=state.priority):
+                await self._send_at_last(state, place, dispatch(step))
+
+    async def _send_at_last(self, state: ExecutionState, place: Place, command: DispatchStep) -> None:
+        """It waited here, so we have not sent it; an earlier owner may have, straight to a worker."""
+        if self._sweeper.was_suspected(place):
+            await self._outbound.send_again(state, command)
+        else:
+            await self._outbound.send_step(state, command)
+        self._sweeper.sent(state.execution, command)
 
     def suspect(self, execution: ExecutionId, command: Command) -> None:
         """Nobody here knows whether this was ever done."""

@@ -2,6 +2,7 @@
 
 A worker hands its results to the replica that asked for them, many at a time, and hears which are durable. Whatever
 is not goes through the stream, which keeps it for whoever owns the shard then; both ways may bring the same result.
+The steps that follow from what it handed over go back with the answer, as far as it says that it has room for them.
 """
 
 import asyncio
@@ -11,35 +12,59 @@ from functools import partial
 import msgspec
 import structlog
 
+from agentflow import limits
+from agentflow.clock import Clock
+from agentflow.contracts.bundle import ResultsHanded, ResultsTaken, bundled, opened
 from agentflow.contracts.claims import joined
-from agentflow.contracts.message import Message, TamperedMessage, decode
+from agentflow.contracts.message import Message
 from agentflow.contracts.step import StepResult
 from agentflow.errors import AgentFlowError
 from agentflow.execution.messages import Stamp, StepReported
 from agentflow.execution.state import ExecutionState
+from agentflow.ids import AgentName
 from agentflow.ports import Delivery
 from control_plane.orchestrator.children import UnknownExecution
-from control_plane.orchestrator.inbox import Arrival, Inbox
+from control_plane.orchestrator.inbox import Arrival, Inbox, WayBack
 
 _log = structlog.get_logger(__name__)
 
 _TRY_AGAIN_S = 1.0
-_read_handed_over = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class _HandedOver:
-    """Results that are answered together."""
+    """Results that are answered together, and what goes back to their worker with the answer."""
 
-    def __init__(self, results: int) -> None:
-        self.not_taken: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    def __init__(self, pool: str, handed: ResultsHanded, clock: Clock) -> None:
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._steps: list[Message] = []
+        self._pool = pool
+        self._room = dict(handed.room)
+        self._bytes_left = limits.STEPS_BACK_BYTES
+        self._clock = clock
+        self._until_s = clock.monotonic_s() + limits.STEPS_BACK_S
         self._refused: list[int] = []
-        self._left = results + 1
+        self._left = len(handed.results) + 1
         self.settled()  # so that none at all are answered too
+
+    def has_room(self, agent: str) -> bool:
+        return self._room.get(AgentName(agent), 0) > 0
+
+    def take(self, pool: str, agent: AgentName, message: Message) -> bool:
+        """Whether a step goes back this way; otherwise it goes by its agent's mailbox."""
+        room = self._room.get(agent, 0)
+        if room <= 0 or pool != self._pool or self.answer.done() or self._clock.monotonic_s() > self._until_s:
+            return False
+        if len(message.payload) > self._bytes_left:
+            return False
+        self._bytes_left -= len(message.payload)
+        self._room[agent] = room - 1
+        self._steps.append(message)
+        return True
 
     def settled(self) -> None:
         self._left -= 1
-        if not self._left and not self.not_taken.done():
-            self.not_taken.set_result(self._refused)
+        if not self._left and not self.answer.done():
+            self.answer.set_result(bundled(ResultsTaken(self._refused, self._steps)))
 
     def refused(self, place: int, _: AgentFlowError) -> None:
         self._refused.append(place)
@@ -47,9 +72,10 @@ class _HandedOver:
 
 
 class Results:
-    def __init__(self, inbox: Inbox, stamp: Callable[[], Stamp]) -> None:
+    def __init__(self, inbox: Inbox, stamp: Callable[[], Stamp], clock: Clock) -> None:
         self._inbox = inbox
         self._stamp = stamp
+        self._clock = clock
 
     def receive(self, delivery: Delivery) -> None:
         def refused(_: AgentFlowError) -> None:
@@ -57,21 +83,21 @@ class Results:
 
         self._take(delivery.pool, delivery.message, delivery.ack, refused)
 
-    async def hand_over(self, pool: str, raw: bytes) -> bytes:
+    def hand_over(self, pool: str, raw: bytes) -> "asyncio.Future[bytes]":
         """Answers with the places of those that were not taken, once all the others are committed."""
-        results = _read_handed_over(raw)
-        handed = _HandedOver(len(results))
-        for place, each in enumerate(results):
-            not_taken = partial(handed.refused, place)
-            try:
-                self._take(pool, decode(bytes(each)), handed.settled, not_taken)
-            except TamperedMessage as error:
-                _log.warning("result.refused", reason=error.message)
-                not_taken(error)
-        return msgspec.json.encode(await handed.not_taken)
+        question = opened(raw, ResultsHanded)
+        handed = _HandedOver(pool, question, self._clock)
+        for place, message in enumerate(question.results):
+            self._take(pool, message, handed.settled, partial(handed.refused, place), handed)
+        return handed.answer
 
     def _take(
-        self, pool: str, message: Message, over: Callable[[], None], refused: Callable[[AgentFlowError], None]
+        self,
+        pool: str,
+        message: Message,
+        over: Callable[[], None],
+        refused: Callable[[AgentFlowError], None],
+        back: WayBack | None = None,
     ) -> None:
         """`over` is told once there is nothing left to do for this result, now or ever."""
         try:
@@ -81,8 +107,11 @@ class Results:
             _log.error("result.refused", message=message.id, sender=message.sender, reason=str(error))
             over()  # it will not become readable by coming again
             return
+        stamp = self._stamp()
+        if back is not None and back.has_room(message.sender):
+            stamp = msgspec.structs.replace(stamp, straight=message.sender)
         reported = StepReported(
-            stamp=self._stamp(),
+            stamp=stamp,
             path=result.path,
             attempt=result.attempt,
             worker=result.worker,
@@ -103,4 +132,4 @@ class Results:
                 refused(error)
 
         usage = result.usage
-        self._inbox.put(Arrival(result.execution_id, reported, settled, not_settled, pool=pool, usage=usage))
+        self._inbox.put(Arrival(result.execution_id, reported, settled, not_settled, pool=pool, usage=usage, back=back))

@@ -144,6 +144,12 @@ class LiveAgents:
         oldest_s = self._clock.monotonic_s() - self._lost_after_s
         return any(step in beat.steps for heard_at_s, beat in self._beats.values() if heard_at_s >= oldest_s)
 
+    def holding(self, pool: str) -> frozenset[HeldStep]:
+        """What the workers of a pool that are heard have said that they hold."""
+        oldest_s = self._clock.monotonic_s() - self._lost_after_s
+        beats = [beat for (of, _), (heard_at_s, beat) in self._beats.items() if of == pool and heard_at_s >= oldest_s]
+        return frozenset(step for beat in beats for step in beat.steps)
+
     def heard_of(self, *, silent_s: float = 0.0) -> list[tuple[str, WorkerId]]:
         """Every worker heard since we can hear, under its pool: those of them that have been silent for as long."""
         since_s = self._clock.monotonic_s() - silent_s

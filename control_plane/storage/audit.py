@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Text, and_, any_, delete, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -62,7 +62,7 @@ class SqlAudit:
                     .where(audit_heads.c.tenant_id == tenant, audit_heads.c.seq == head.seq)
                     .values(seq=last["seq"], hash=last["hash"], last_id=last["id"])
                 )
-            await connection.execute(delete(audit_pending).where(mine, audit_pending.c.id.in_(names)))
+            await connection.execute(delete(audit_pending).where(mine, self._among(audit_pending.c.id, names)))
         return len(found)
 
     async def _held(self, connection: AsyncConnection, tenant: TenantId) -> Any:
@@ -78,9 +78,15 @@ class SqlAudit:
         oldest_ms = min(self._clock.now_ms(), *(_made_at_ms(name) for name in names))
         since = _KIND + encode_ulid(max(0, oldest_ms - AUDIT_CLOCKS_APART_MS) << _CHANCE_BITS)
         query = select(audits.c.record_id).where(
-            audits.c.tenant_id == tenant, audits.c.record_id.in_(names), audits.c.id >= since
+            audits.c.tenant_id == tenant, self._among(audits.c.record_id, names), audits.c.id >= since
         )
         return set(await connection.scalars(query))
+
+    def _among(self, column: ColumnElement[str], names: list[str]) -> ColumnElement[bool]:
+        """To PostgreSQL as one value: one parameter for each would be another statement to prepare for each count."""
+        if self._database.engine == "postgresql":
+            return column == any_(literal(names, postgresql.ARRAY(Text)))
+        return column.in_(names)
 
     def _links(self, tenant: TenantId, head: Any, found: list[tuple[str, str]]) -> list[dict[str, Any]]:
         links: list[dict[str, Any]] = []

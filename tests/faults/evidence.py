@@ -14,6 +14,7 @@ from agentflow.bus.nats_jetstream import jetstream
 from agentflow.bus.subjects import AGENTS, shard_inbox
 from agentflow.clock import SystemClock
 from agentflow.contracts.step import StepRequest
+from agentflow.execution.events import StepScheduled
 from agentflow.ids import ExecutionId, StepPath
 from agentflow.testing import eventually
 from tests.invariants.history import Asked, Effect, History, Reign
@@ -70,10 +71,16 @@ class Evidence:
         except AssertionError:
             assert_holds(history)  # says what is open, and why
             raise
-        sent = None if self.bus_forgot else await _all_sent(self.nats_url)
+        in_streams = None if self.bus_forgot else await _all_sent(self.nats_url)
+        history = await self.history()
+        straight = frozenset(  # these go back to a worker with an answer, which no stream keeps
+            (one.execution, one.event.path, one.event.attempt)
+            for one in history.events
+            if isinstance(one.event, StepScheduled) and one.event.straight
+        )
         history = msgspec.structs.replace(
-            await self.history(),
-            sent=sent,
+            history,
+            sent=None if in_streams is None else in_streams | straight,
             healed_at_ms=healed_at_ms,
             ends_within_ms=round(within_s * 1000),
         )
@@ -82,7 +89,7 @@ class Evidence:
 
 
 async def _all_sent(nats_url: str) -> frozenset[tuple[ExecutionId, StepPath, int]]:
-    """Every attempt that the bus was given, once owners have heard whatever was said to them, late results too."""
+    """Every attempt that the bus was given to keep, once owners have heard what was said to them, late results too."""
     async with jetstream(nats_url, name="evidence", tends_streams=False) as bus:
 
         async def all_is_heard() -> bool:

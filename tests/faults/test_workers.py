@@ -1,7 +1,6 @@
 """Real worker processes that are killed, stopped and poisoned, beside a real control plane and a real NATS."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from nats.aio.msg import Msg
 
 from agentflow import limits
 from agentflow.bus.subjects import direct_results
+from agentflow.contracts.bundle import ResultsHanded, ResultsTaken, opened
 from agentflow.settings import inherited_environment
 from agentflow.testing import eventually
 
@@ -259,10 +259,10 @@ async def results_settled(here) -> AsyncIterator[list[tuple[str, int]]]:
 
     async def heard(message: Msg) -> None:
         if message.subject.startswith(direct_results("")):
-            told = [each["metadata"] for each in json.loads(message.data)]
+            told = [each.metadata for each in opened(message.data, ResultsHanded).results]
             handed[message.reply] = [(each["execution_id"], each["attempt"]) for each in told]
         elif message.subject in handed:
-            refused = set(json.loads(message.data))
+            refused = set(opened(message.data, ResultsTaken).refused)
             settled.extend(one for place, one in enumerate(handed[message.subject]) if place not in refused)
 
     listener = Client()

@@ -36,8 +36,8 @@ BUGS = [
     Planted(
         "a result that is handed over is confirmed before it is committed",
         f"{CONTROL}.results:Results.hand_over",
-        "await handed.not_taken",
-        "[]",
+        "return handed.answer",
+        "handed.answer.cancel(); early = asyncio.Future(); early.set_result(bundled(ResultsTaken([]))); return early",
         400,
     ),
     Planted(
@@ -71,8 +71,8 @@ BUGS = [
     ),
     Planted(
         "nothing is sent again",
-        f"{CONTROL}.sweeper:Sweeper.sweep",
-        "while self._sent and self._sent[0].at_s <= due_s:",
+        f"{CONTROL}.sweeper:Sweeper._due",
+        "while line and line[0].at_s <= now_s - after_s:",
         "while False:",
         200,
     ),
@@ -180,7 +180,7 @@ BUGS = [
     Planted(
         "a step that comes a second time is run a second time",
         "worker.mailbox:Mailbox._delivered",
-        "elif delivery.deliveries > 1:",
+        "elif delivery.deliveries > 1 or request.again:",
         "elif False:",
         400,
     ),
@@ -217,15 +217,6 @@ BUGS = [
         first=140,
     ),
     Planted(
-        "an owner whose lease has run out settles what it need not write",
-        f"{CONTROL}.commit_loop:CommitLoop._tell",
-        "if draft.events or (self._epochs.get(draft.shard) == draft.epoch and self._is_current()):",
-        "if True:",
-        100,
-        ways=("stop",),
-        first=2_800,
-    ),
-    Planted(
         "a shard that could not be given back is held for ever",
         f"{CONTROL}.ownership:Ownership._renew",
         "if unserved:",
@@ -249,7 +240,7 @@ BUGS = [
     ),
     Planted(
         "every attempt has a key of its own",
-        f"{CONTROL}.outbound:Outbound.send_step",
+        f"{CONTROL}.outbound:Outbound.step_message",
         'effect_key=f"{state.tenant}/{state.execution}/{command.path}"',
         'effect_key=f"{state.tenant}/{state.execution}/{command.path}#{command.attempt}"',
         50,

@@ -6,13 +6,16 @@ again what is not acked in time, and counts; a line that is cut loses what was o
 """
 
 import heapq
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from itertools import count
 from typing import Any
 
 from agentflow import limits
+from agentflow.bus import subjects
+from agentflow.contracts.bundle import ResultsTaken, opened
 from agentflow.contracts.message import Message, decode, encode
+from agentflow.contracts.step import StepRequest
 from agentflow.ports import Backlog, BusUnavailable, Consumer, Delivery, NobodyListens, Subscription
 from tests.simulation.model.chance import Fates
 from tests.simulation.model.loop import Process, SimulatedLoop
@@ -364,6 +367,8 @@ class SimulatedBus:
 
         async def give() -> None:
             said = await handler(payload)
+            if subject.startswith(subjects.direct_results("")):
+                self.broker.sent.update(_steps_in(said))
             if bus.is_reachable and self.is_reachable and not self._fates.is_lost():
                 self._loop.outside(_done, answer, said, after_s=self._fates.delay_s())
 
@@ -405,6 +410,13 @@ def _who_hear(entries: dict[str, list[Any]], subject: str) -> list[Any]:
     stem, _, pool = subject.rpartition(".")
     of_pools = [(bus, partial(handler, pool)) for bus, handler in entries.get(f"{stem}.*", ())]
     return [*entries.get(subject, ()), *of_pools]
+
+
+def _steps_in(answer: bytes) -> Iterator[tuple[str, str, int]]:
+    """What goes straight back to a worker with the answer to its results."""
+    for step in opened(answer, ResultsTaken).steps:
+        request = step.read(StepRequest)
+        yield request.execution_id, request.path, request.attempt
 
 
 def _done(future: Any, value: Any = None) -> None:

@@ -2,11 +2,9 @@
 
 import asyncio
 
-import msgspec
-
 from agentflow import limits
 from agentflow.clock import SystemClock
-from agentflow.contracts.message import decode
+from agentflow.contracts.bundle import ResultsHanded, ResultsTaken, bundled, opened
 from agentflow.ports import BusUnavailable
 from worker.reporter import Reporter
 
@@ -17,23 +15,47 @@ OWNER = "control.results.srv_1.acme"
 class Owner:
     """The control plane's side of a bus: what it was asked, and whom it takes."""
 
-    def __init__(self, bus, refuses=(), answers=None) -> None:
+    def __init__(self, bus, refuses=(), answers=None, gives=()) -> None:
         self.asked = []
+        self.room = []
+        self._gives = gives
         self._refuses = refuses
         self._answers = answers
         bus.request = self._request
 
     async def _request(self, subject, payload, *, within_s):
-        ids = [decode(bytes(raw)).id for raw in msgspec.json.decode(payload, type=list[msgspec.Raw])]
+        question = opened(payload, ResultsHanded)
+        ids = [each.id for each in question.results]
         self.asked.append((subject, ids))
+        self.room.append(question.room)
         if self._answers is not None:
             return self._answers
-        return msgspec.json.encode([place for place, each in enumerate(ids) if each in self._refuses])
+        refused = [place for place, each in enumerate(ids) if each in self._refuses]
+        return bundled(ResultsTaken(refused, list(self._gives)))
 
 
-async def sent(bus, *messages, owner=OWNER):
+class Slots:
+    """A mailbox's side: how many slots it keeps free, and what it is given for them."""
+
+    name = "classifier"
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.steps = []
+
+    def offer(self, most: int) -> int:
+        offered = min(most, self.free)
+        self.free -= offered
+        return offered
+
+    def given(self, steps, *, offered: int) -> None:
+        self.free += offered
+        self.steps += [each.id for each in steps]
+
+
+async def sent(bus, *messages, owner=OWNER, desk=None):
     reporter = Reporter(bus=bus, clock=SystemClock(), spool=None)
-    await asyncio.gather(*(reporter.send(SUBJECT, each, each.id, owner=owner) for each in messages))
+    await asyncio.gather(*(reporter.send(SUBJECT, each, each.id, owner=owner, desk=desk) for each in messages))
     await reporter.close()
     assert reporter.unsent == 0
 
@@ -86,3 +108,39 @@ async def test_many_large_results_go_in_several_messages_that_the_bus_can_take(b
 
     assert [len(ids) for _, ids in owner.asked] == [2, 2, 1]
     assert limits.DIRECT_RESULTS_BYTES + limits.PAYLOAD_BYTES_MAX < limits.BUS_MESSAGE_BYTES_MAX
+
+
+async def test_steps_come_back_for_the_room_that_was_offered(bus, asked):
+    following = asked(path="next")
+    owner = Owner(bus, gives=[following])
+    slots = Slots(free=2)
+
+    await sent(bus, *(asked(path=f"step-{number}") for number in range(3)), desk=slots)
+
+    assert owner.room == [{"classifier": 2}]
+    assert slots.steps == [following.id]
+    assert slots.free == 2
+
+
+async def test_without_an_answer_the_room_that_was_offered_is_free_again(bus, asked):
+    async def request(subject, payload, *, within_s):
+        raise BusUnavailable("nobody answers")
+
+    bus.request = request
+    slots = Slots(free=1)
+
+    await sent(bus, asked(), desk=slots)
+
+    assert slots.free == 1
+    assert slots.steps == []
+
+
+async def test_an_answer_whose_seal_is_broken_is_none(bus, asked):
+    honest = bundled(ResultsTaken([], [asked(path="next")]))
+    Owner(bus, answers=honest.replace(b'"classifier"', b'"klassifier"'))
+    slots, result = Slots(free=2), asked()
+
+    await sent(bus, result, desk=slots)
+
+    assert slots.steps == []
+    assert [dedup for _, _, dedup in bus.published] == [result.id]

@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from agentflow import limits
 from agentflow.bus.subjects import UnusableName
 from agentflow.clock import ControlledClock, SystemClock
 from agentflow.contracts.step import CancelSteps, StepFault
@@ -370,3 +371,59 @@ async def test_an_agent_learns_its_step_its_effect_key_and_its_deadline(bus, ask
     (context,) = gate.contexts
     assert (context.execution_id, context.step, context.attempt) == ("exec_1", "classify", 4)
     assert (context.effect_key, context.deadline_ms) == ("default/exec_1/classify", 1_500)
+
+
+async def test_it_offers_only_slots_that_nothing_in_the_mailbox_could_want(bus, asked, open_mailbox):
+    gate = Gate()
+    async with open_mailbox(gate, concurrency=3) as mailbox:
+        bus.deliver(asked(path="a"))
+        assert mailbox.offer(5) == 2
+        assert mailbox.offer(5) == 0, "what is offered is kept free"
+
+        mailbox.given([asked(path="b")], offered=2)
+        assert mailbox.offer(5) == 1
+        mailbox.given([], offered=1)
+        for path in "cd":
+            bus.deliver(asked(path=path))
+        assert mailbox.offer(5) == 0
+        gate.open()
+        await mailbox.wait_idle()
+
+        assert sorted(path for path, _ in gate.begun) == ["a", "b", "c", "d"]
+
+
+async def test_a_step_that_came_with_an_answer_is_done_like_any_other(bus, asked, open_mailbox):
+    gate = Gate()
+    async with open_mailbox(gate) as mailbox:
+        mailbox.given([asked(path="next")], offered=mailbox.offer(1))
+        again = bus.deliver(asked(path="next"))  # sent once more, because nobody knew that it had come
+        gate.open()
+        await mailbox.wait_idle()
+
+        assert gate.begun == [("next", 1)]
+        assert again.verdicts == ["ack"]
+        assert [result.path for result in bus.results] == ["next"]
+
+
+async def test_one_step_in_so_many_goes_by_the_mailbox_so_that_other_workers_get_their_share(open_mailbox):
+    async with open_mailbox(Gate(), concurrency=100) as mailbox:
+        offered = []
+        for _ in range(2 * limits.STEPS_BACK_RUN):
+            offered.append(mailbox.offer(1))
+            mailbox.given([], offered=offered[-1])
+
+        assert offered.count(0) == 2
+
+
+async def test_a_worker_that_leaves_offers_nothing_and_gives_back_what_still_comes(bus, asked, open_mailbox):
+    gate = Gate()
+    async with open_mailbox(gate) as mailbox:
+        offered = mailbox.offer(1)
+        await mailbox.stop_taking()
+
+        assert mailbox.offer(1) == 0
+        mailbox.given([asked(path="late")], offered=offered)
+        await eventually(lambda: bus.results)
+
+        assert gate.begun == []
+        assert bus.results[0].fault.code == "worker_stopped"

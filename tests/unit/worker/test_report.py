@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agentflow import limits
-from agentflow.contracts.message import decode, encode
+from agentflow.contracts.message import decode, encode, sealed
 from agentflow.contracts.step import StepFault, StepRequest, StepResult
 from worker.report import Ending, dedup_id, report
 
@@ -28,7 +28,8 @@ def reported(asked, ids):
 def test_a_result_answers_its_question_and_its_seal_holds(reported):
     question, message, result = reported(output={"label": "billing", "scores": [0.5, 1.0]})
 
-    assert decode(encode(message)) == message
+    whole = sealed(message)
+    assert decode(encode(whole)) == whole
     assert (message.type, message.sender, message.to) == ("response", "classifier", "orchestrator")
     assert message.trace_id == question.trace_id
     assert message.metadata == {
@@ -75,7 +76,8 @@ def test_an_output_that_is_not_json_becomes_a_fault_that_says_so(reported, outpu
     assert result.fault is not None
     assert (result.fault.code, result.fault.retryable) == ("output_invalid", False)
     assert result.output is None
-    assert decode(encode(message)) == message
+    whole = sealed(message)
+    assert decode(encode(whole)) == whole
 
 
 def test_an_output_above_the_limit_becomes_a_fault_and_one_at_the_limit_does_not(reported):

@@ -146,3 +146,15 @@ def test_a_value_that_was_claimed_is_compared_by_its_content():
 
     assert replayed([*run.log[:-1], msgspec.structs.replace(end, output=claim)], program)[1] is None
     assert replayed([*run.log[:-1], msgspec.structs.replace(end, output=other)], program)[1] is not None
+
+
+def test_a_step_that_went_straight_to_a_worker_is_decided_again_as_it_was():
+    program = Script((step("a"),), a=(step("b"),), b=(step("c"), step("d")))
+    run = Run(program)
+    for straight in ("worker", "", "worker"):
+        for flight in list(run.state.in_flight.values()):
+            stamp = Stamp(run.now, straight=straight)
+            run.give(m.StepReported(stamp, flight.path, flight.attempt, WorkerId("w"), 0, 0, None))
+    assert any(isinstance(event, happened.StepScheduled) and event.straight for event in run.log)
+
+    assert replayed(run.log, program) == (digest_of(run.log), None)
