@@ -98,8 +98,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
     ):
         ids, ring = UlidSource(clock.now_ms), settings.key_ring()
         artifacts = await open_artifacts(settings.artifacts_url, ring)
-        claims = ClaimCheck(artifacts)
-        store = SqlEventStore(db, snapshot_every=settings.snapshot_every, seal=FieldSeal(ring))
+        claims, seal = ClaimCheck(artifacts), FieldSeal(ring)
+        store = SqlEventStore(db, snapshot_every=settings.snapshot_every, seal=seal)
         tools = ToolRegistry(SqlTools(db), clock=clock)
         registry = WorkflowRegistry(SqlWorkflows(db), ids=ids, clock=clock, tools=tools)
         await answer_definitions(bus, tools)
@@ -115,11 +115,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         budgets, purse = _budgets(db, bus, clock, ids, trail)
         bounds = _bounds(settings, SqlRoom(db, clock), identity.tenants.at_once, purse)
         ownership = _ownership(settings, db, bus, clock, ids)
-        orchestrator = _orchestrator(
-            settings, store, bus, registry, clock, ids, ownership, claims, bounds, agents, pools
-        )  # fmt: skip
-        schedules = SqlSchedules(db)
-        executions = SqlExecutions(db, seal=FieldSeal(ring))
+        orchestrator = _orchestrator(settings, store, bus, registry, clock, ids, ownership, claims, bounds, agents)
+        schedules, executions = SqlSchedules(db), SqlExecutions(db, seal=seal)
         records = snapshots(settings, db, artifacts, clock)
         replays = Replays(store, records, registry, executions, claims)
         register = partial(register_within_quota, identity.tenants, registry)
@@ -138,7 +135,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             orchestrator=orchestrator,
             executions=executions,
             events=store,
-            tasks=SqlTasks(db, seal=FieldSeal(ring)),
+            tasks=SqlTasks(db, seal=seal),
             agents=agents,
             claims=claims,
             artifacts=artifacts,
@@ -146,8 +143,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
             new_request_id=ids.ulid,
             now_ms=clock.now_ms,
             request_keys=SqlRequestKeys(db, clock),
-            plans=SqlPlans(db, seal=FieldSeal(ring)),
-            live=Feed(SqlLiveEvents(db, seal=FieldSeal(ring)), listen=partial(bus.listen, subjects.ALL_WORKFLOWS_OUT)),
+            plans=SqlPlans(db, seal=seal),
+            live=Feed(SqlLiveEvents(db, seal=seal), listen=partial(bus.listen, subjects.ALL_WORKFLOWS_OUT)),
             schedules=ScheduleBook(schedules, bus=bus, clock=clock, new_id=ids.ulid),
             jobs=Jobs(SqlJobs(db), {**replays.jobs, **deployments.jobs}, clock=clock, new_id=ids.ulid),
             replays=replays,
@@ -159,8 +156,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         )
         upkeep = retention_kept(db, _purge(settings, db, artifacts, clock), clock)
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)
-        ended = snapshots_of_ended(settings, db, artifacts, clock)
-        following = ended.following(orchestrator.owns)
+        following = snapshots_of_ended(settings, db, artifacts, clock).following(orchestrator.owns)
         async with days_made(db, clock), upkeep, _at_work(plane, bus, clock), clockwork.running(), following:
             yield plane
 
@@ -200,7 +196,6 @@ def _orchestrator(
     claims: ClaimCheck,
     bounds: Bounds,
     agents: LiveAgents,
-    pools: Pools,
 ) -> Orchestrator:
     return Orchestrator(
         store=store,
@@ -216,7 +211,7 @@ def _orchestrator(
         environment=allowed_environment(settings),
         claims=claims,
         bounds=bounds,
-        pools=pools,
+        pools=agents.pools,
         hears=Hearing(lambda: bus.connected, clock),
         holding=agents.holding,
     )

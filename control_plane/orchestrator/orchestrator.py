@@ -164,15 +164,7 @@ class Orchestrator:
         self._windows = Windows(bounds.window)
         self._within_budget = WithinBudget(budgets=bounds.budgets, inbox=self._inbox, stamp=self._stamp, shards=shards)
         self._sweeper = self._sweeping(outbound, resend_after_s)
-        self._performer = Performer(
-            outbound=outbound,
-            sweeper=self._sweeper,
-            windows=self._windows,
-            withholds=self._within_budget.withholds,
-            children=Children(post=self._routing.post, stamp=self._stamp, resolve=resolve, claims=claims),
-            open_executions=self._open,
-            clock=clock,
-        )
+        self._performer = self._performing(outbound, resolve)
         self._loop = CommitLoop(
             inbox=self._inbox,
             store=store,
@@ -225,6 +217,17 @@ class Orchestrator:
             withholds=self._within_budget.withholds,
             pools=self._pools,
             holding=self._holding,
+        )
+
+    def _performing(self, outbound: Outbound, resolve: Resolve) -> Performer:
+        return Performer(
+            outbound=outbound,
+            sweeper=self._sweeper,
+            windows=self._windows,
+            withholds=self._within_budget.withholds,
+            children=Children(post=self._routing.post, stamp=self._stamp, resolve=resolve, claims=self._claims),
+            open_executions=self._open,
+            clock=self._clock,
         )
 
     def _admitting(self) -> Admission:

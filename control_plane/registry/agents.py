@@ -67,7 +67,7 @@ class LiveAgents:
         lost_after_s: float = limits.WORKER_LOST_AFTER_S,
         pools: Pools = NOTHING_SHARED,
     ) -> None:
-        self._pools = pools
+        self.pools = pools
         self._clock = clock
         self._lost_after_s = lost_after_s
         # A worker under the pool that it was heard in: what another pool says about it is about another worker.
@@ -106,7 +106,7 @@ class LiveAgents:
 
     def fences(self, tenant: TenantId) -> Counter[str]:
         """How many of the workers that run a tenant's tools name each sandbox as their weakest."""
-        pool, oldest_s = self._pools.of(tenant, TOOLS_AGENT), self._clock.monotonic_s() - self._lost_after_s
+        pool, oldest_s = self.pools.of(tenant, TOOLS_AGENT), self._clock.monotonic_s() - self._lost_after_s
         return Counter(
             beat.sandbox
             for (of, _), (heard_at_s, beat) in self._beats.items()
@@ -129,7 +129,7 @@ class LiveAgents:
             if ago_s > self._lost_after_s:
                 continue
             for name, running in beat.agents.items():
-                if self._pools.of(tenant, name) == pool:
+                if self.pools.of(tenant, name) == pool:
                     yield name, LiveWorker(worker, running, beat.draining, beat.started_at_ms, ago_s, pool == SHARED)
 
     def is_lost(self, pool: str, worker: WorkerId) -> bool:

@@ -159,7 +159,7 @@ async def test_a_worker_hosts_functions_and_tools_and_stops_when_asked(nats, age
         assert await running.end() == 0
 
     assert done["hi"].output == {"hello": "Ada", "key": "default/exec_1/hi"}
-    assert done["count"].output == {"words": 3, "environment": {}}
+    assert done["count"].output == {"words": 3, "environment": {"HOME": "/sandbox"}}
     assert done["unknown"].fault.code == "tool_unknown"
     assert done["hi"].worker == ready["worker"]
 

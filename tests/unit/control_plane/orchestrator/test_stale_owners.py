@@ -11,6 +11,7 @@ from agentflow.ids import ExecutionId, StepPath, TenantId, WorkerId, WorkflowId
 from agentflow.ports import ShardLost
 from control_plane.orchestrator.commit_loop import CommitLoop
 from control_plane.orchestrator.inbox import Arrival, Inbox
+from control_plane.orchestrator.within_budget import Unbudgeted, WithinBudget
 
 WORKFLOW = WorkflowRef(WorkflowId("wf_1"), "line", "1.0.0", "d" * 64)
 
@@ -40,6 +41,7 @@ async def test_a_result_that_changes_nothing_is_settled_only_while_the_lease_is_
         epochs={0: 7},
         is_current=lambda: is_current,
         limited=lambda _: None,
+        within_budget=WithinBudget(budgets=Unbudgeted(), inbox=inbox, stamp=lambda: Stamp(1), shards=1),
     )
     late = StepReported(Stamp(1), StepPath("nobody-waits"), 1, WorkerId("wrk"), 0, 0, None)
     inbox.put(Arrival(known.execution, late, lambda _: told.set_result(None), told.set_exception))

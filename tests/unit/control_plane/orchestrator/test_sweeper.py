@@ -41,6 +41,7 @@ class World:
             open_executions={"exec_1": waiting},
             resend_after_s=RESEND_AFTER_S,
             windows=Windows(8),
+            withholds=lambda state, agent: False,
             pools=NOTHING_SHARED,
             holding=lambda pool: self.held.get(pool, frozenset()),
         )
