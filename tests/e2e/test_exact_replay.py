@@ -13,11 +13,12 @@ from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
 from agentflow.devstack.platform import embedded_platform
 from agentflow.execution.replay import chained
-from agentflow.ids import DEFAULT_TENANT, UlidSource
+from agentflow.ids import DEFAULT_TENANT, ExecutionId, TenantId, UlidSource
+from agentflow.ports import Shelf
 from agentflow.sdk.client import Client
 from control_plane.registry.tools import ToolRegistry
 from control_plane.registry.workflows import WorkflowRegistry
-from control_plane.replay.replayer import Replayer
+from control_plane.replay.replayer import Recording, Replayer
 from control_plane.storage.database import database
 from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.tables import executions, metadata
@@ -66,7 +67,12 @@ async def _replayed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         store = SqlEventStore(db)
         tools = ToolRegistry(SqlTools(db), clock=clock)
         registry = WorkflowRegistry(SqlWorkflows(db), ids=UlidSource(clock.now_ms), clock=clock, tools=tools)
-        replayer = Replayer(store, registry.program, ClaimCheck(await open_artifacts(f"file://{home}/artifacts")))
+        claims = ClaimCheck(await open_artifacts(f"file://{home}/artifacts"))
+
+        async def recording_of(tenant: TenantId, name: str) -> Recording:
+            return Recording(ExecutionId(name), store, Shelf(tenant, name))
+
+        replayer = Replayer(recording_of, registry.program, claims)
         ids = await _all(db)
         before = await _rows(db)
         for way in ("connect", "connect_ex", "bind", "sendto"):

@@ -129,7 +129,7 @@ def test_every_made_up_request_is_answered_as_the_document_says(document, http, 
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         @given(case=operation.as_strategy())
-        def hold(case, path=path):
+        def hold(case):
             if next(turn) % 2 and case.path_parameters:  # every other request is about something that exists
                 case.path_parameters.update({key: known[key] for key in case.path_parameters if key in known})
             if isinstance(case.query, dict) and "wait_s" in case.query:
@@ -138,8 +138,8 @@ def test_every_made_up_request_is_answered_as_the_document_says(document, http, 
                 case.body["wait_s"] = 0.01
             response = case.call(base_url=platform.api_url, headers=http.headers)
             case.validate_response(response, checks=CHECKS)
-            if path == "/api/v1/budgets" and response.status_code == 201:  # it would stop whatever comes next
-                assert http.delete(f"{path}/{response.json()['id']}").status_code == 204
+            if case.path == "/api/v1/budgets" and response.status_code == 201:  # it would stop whatever comes next
+                assert http.delete(f"{case.path}/{response.json()['id']}").status_code == 204
 
         hold()
 
