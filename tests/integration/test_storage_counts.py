@@ -21,7 +21,7 @@ from control_plane.storage.migrate import upgrade
 from control_plane.storage.retention import RetentionJob
 from control_plane.storage.retention_rules import Rules
 from control_plane.storage.storage_counts import StorageCounts
-from control_plane.storage.tables import cost_observations, event_store, executions, metadata, storage_use, users
+from control_plane.storage.tables import cost_observations, event_store, executions, metadata, storage_use
 from control_plane.storage.tenants import SqlTenants
 from control_plane.storage.usage import COUNTED, storage_report
 from tests.rows import any_row
@@ -157,7 +157,7 @@ async def test_only_whose_turn_it_is_counts_and_another_goes_on_from_what_is_kep
         await eventually(lambda: _agree(db, artifacts))
         ours.update(first=False, second=True)
         async with db.system_write() as connection:
-            await connection.execute(insert(users), any_row(users, ACME) | {"id": "another", "email": "a@b"})
+            await connection.execute(insert(users), any_row(executions, ACME) | {"id": "exec_9"})
         await eventually(lambda: _agree(db, artifacts))
 
 
