@@ -157,7 +157,7 @@ async def test_only_whose_turn_it_is_counts_and_another_goes_on_from_what_is_kep
         await eventually(lambda: _agree(db, artifacts))
         ours.update(first=False, second=True)
         async with db.system_write() as connection:
-            await connection.execute(insert(users), any_row(executions, ACME) | {"id": "exec_9"})
+            await connection.execute(insert(executions), any_row(executions, ACME) | {"id": "exec_9"})
         await eventually(lambda: _agree(db, artifacts))
 
 
