@@ -7,7 +7,7 @@ from agentflow.bus import subjects
 from agentflow.bus.nats_jetstream import JetStreamBus
 from agentflow.clock import Clock
 from agentflow.ids import TenantId, UlidSource
-from agentflow.ports import ArtifactStore, BusUnavailable
+from agentflow.ports import BusUnavailable
 from agentflow.setting_values import per_second
 from agentflow.settings import Settings
 from control_plane.identity.authentication import Authenticator
@@ -33,7 +33,6 @@ from control_plane.storage.tenants import SqlTenants
 async def open_identity(
     settings: Settings,
     db: Database,
-    artifacts: ArtifactStore,
     bus: JetStreamBus,
     clock: Clock,
     ids: UlidSource,
@@ -74,7 +73,7 @@ async def open_identity(
             ),
             signing_keys=keys,
             directory=Directory(store=SqlDirectory(db), passwords=passwords, clock=clock, ids=ids, changed=changed),
-            tenants=Tenants(store=SqlTenants(db, artifacts), clock=clock, ids=ids, changed=changed, hosted=hosted),
+            tenants=Tenants(store=SqlTenants(db), clock=clock, ids=ids, changed=changed, hosted=hosted),
             rates=await _rates(settings, clock, stack),
             tell_others=tell_others,
         )

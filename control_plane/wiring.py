@@ -67,6 +67,7 @@ from control_plane.storage.retention_schedule import retention_kept
 from control_plane.storage.schedules import SqlSchedules
 from control_plane.storage.sealing import FieldSeal
 from control_plane.storage.shared_clock import shared_clock
+from control_plane.storage.storage_counts import StorageCounts
 from control_plane.storage.tasks import SqlTasks
 from control_plane.storage.tools import SqlTools
 from control_plane.storage.workflows import SqlWorkflows
@@ -106,9 +107,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         pools = Pools(settings.shared_agent_names())
         agents = await _agents(settings, db, bus, clock, pools)
 
-        identity = await stack.enter_async_context(
-            open_identity(settings, db, artifacts, bus, clock, ids, hosted=agents.own)
-        )
+        identity = await stack.enter_async_context(open_identity(settings, db, bus, clock, ids, hosted=agents.own))
         audit = SqlAudit(db, clock)
         trail = await stack.enter_async_context(_trail(audit, bus, clock, ids))
 
@@ -157,7 +156,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[ControlPlane]:
         upkeep = retention_kept(db, _purge(settings, db, artifacts, clock), clock)
         clockwork = Clockwork(schedules, start=plane.start_reserved, is_ours=orchestrator.owns, bus=bus, clock=clock)
         following = snapshots_of_ended(settings, db, artifacts, clock).following(orchestrator.owns)
-        async with days_made(db, clock), upkeep, _at_work(plane, bus, clock), clockwork.running(), following:
+        counting = StorageCounts(db, artifacts, clock).counting(orchestrator.owns)
+        async with days_made(db, clock), upkeep, _at_work(plane, bus, clock), clockwork.running(), following, counting:
             yield plane
 
 

@@ -97,7 +97,7 @@ _USES = {
     "executions_per_day": ("executions_today", "begun since midnight UTC"),
     "executions_at_once": ("executions_under_way", "more are queued; counted up to 10,000"),
     "dollars_per_month": ("dollars_this_month", "spent since the first of the month"),
-    "storage_bytes": ("storage_bytes", "added up once a minute"),
+    "storage_bytes": ("storage_bytes", "counted in the background"),
 }
 
 # Settings whose default is a limit, and which limit.

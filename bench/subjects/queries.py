@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
 from agentflow.devstack.postgres import postgres_server
 from agentflow.ids import ExecutionId
@@ -28,7 +29,9 @@ from control_plane.storage.event_store import SqlEventStore
 from control_plane.storage.executions import SqlExecutions
 from control_plane.storage.live import SqlLiveEvents
 from control_plane.storage.plans import SqlPlans
+from control_plane.storage.storage_counts import StorageCounts
 from control_plane.storage.tasks import SqlTasks
+from control_plane.storage.tenants import SqlTenants
 
 EVENTS = 10_000_000
 PARKED = 100_000
@@ -47,6 +50,8 @@ async def measured(console: Console, events: int, parked: int) -> Workloads:
             console.print(f"writing {events:,} events and {parked:,} parked executions ...", style="dim")
             month = Month(SystemClock().now_ms(), events=events, parked=parked)
             await month.write(db, dsn)
+            artifacts = await open_artifacts(f"file://{folder}/artifacts")
+            await StorageCounts(db, artifacts, SystemClock()).count()
             return {name: await _asked(ask) for name, ask in questions(db, month).items()}
 
 
@@ -105,4 +110,5 @@ def questions(db: Database, month: Month) -> dict[str, Ask]:
         "the feed of a workflow": lambda: feed(Topic(TENANT, "parked")),
         "what is open in a shard, a page": lambda: anext(store.open_executions([next(shards)])),
         "all that is open in a shard, 50 pages": everything_open,
+        "what a tenant stores": lambda: SqlTenants(db).storage_bytes(TENANT),
     }

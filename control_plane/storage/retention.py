@@ -100,18 +100,21 @@ class RetentionJob:
 
     async def plan(self, now_ms: int) -> Plan:
         """Exactly what a run at that moment removes."""
-        rules = await self._counting(now_ms)
+        return await self._plan(now_ms, await self._counting(now_ms))
+
+    async def _plan(self, now_ms: int, rules: Rules) -> Plan:
         tenants = await self._tenants()
         removals = [removal for tenant in tenants for removal in await self._removals(tenant, now_ms, rules)]
         return Plan(now_ms, tuple(sorted(removals)), await self._orphans(now_ms))
 
     async def run(self, now_ms: int) -> Plan:
-        plan = await self.plan(now_ms)
+        rules = await self._counting(now_ms)  # once: a budget that goes meanwhile takes nothing along unannounced
+        plan = await self._plan(now_ms, rules)
         for removal in plan.removals:
             await self._export(removal, plan.at_ms)
             for some in _batches(removal.ids) if removal.kind == Retention.HISTORY else ():
                 await self._before_history(TenantId(removal.tenant), [ExecutionId(one) for one in some])
-        emptied = await drop_days(self._database, await self._counting(plan.at_ms), plan.at_ms)
+        emptied = await drop_days(self._database, rules, plan.at_ms)
         for removal in plan.removals:
             if removal.kind == Retention.HISTORY:
                 await self._delete_history(removal, _outside(removal.ids, emptied))

@@ -8,20 +8,17 @@ from sqlalchemy import Select, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from agentflow.ids import TenantId
-from agentflow.ports import ArtifactStore
 from agentflow.workflow.references import agents_named
 from control_plane.identity.people import ApiKey, Person
 from control_plane.identity.tenants import Quotas, Tenant
 from control_plane.storage.database import Database
 from control_plane.storage.people import add_key, bind, ensure_built_in_roles, user_row
-from control_plane.storage.tables import cost_observations, executions, metadata, tenants, users, workflows
-from control_plane.storage.usage import sizes
+from control_plane.storage.tables import cost_observations, executions, storage_use, tenants, users, workflows
 
 
 class SqlTenants:
-    def __init__(self, database: Database, artifacts: ArtifactStore) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._artifacts = artifacts
 
     async def all(self) -> Sequence[Tenant]:
         async with self._database.system_read() as connection:
@@ -75,13 +72,8 @@ class SqlTenants:
         )
 
     async def storage_bytes(self, tenant: TenantId) -> int:
-        total = sum(use.bytes for use in await self._artifacts.shelves(tenant))
-        async with self._database.system_read() as connection:
-            for table in metadata.sorted_tables:
-                if "tenant_id" in table.c:
-                    of_it = sizes(table).where(table.c.tenant_id == tenant)
-                    total += sum(int(row[2] or 0) for row in await connection.execute(of_it))
-        return total
+        """As counted last; see `storage_counts`. What is not counted yet is nothing."""
+        return await self._count(select(storage_use.c.bytes).where(storage_use.c.tenant_id == tenant))
 
     async def workflow_names(self, tenant: TenantId) -> Sequence[str]:
         query = select(workflows.c.name).where(workflows.c.tenant_id == tenant).distinct()

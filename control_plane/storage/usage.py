@@ -12,9 +12,12 @@ from sqlalchemy import ColumnElement, LargeBinary, Select, Table, Text, cast, fu
 from agentflow.contracts.workspace import execution_of
 from agentflow.ports import ArtifactStore
 from control_plane.storage.database import Database
-from control_plane.storage.tables import executions, metadata, snapshots
+from control_plane.storage.tables import executions, metadata, snapshots, storage_use
 
 _FIXED_BYTES = 8  # of a number
+
+# How much is stored is itself not counted: it would change by being counted.
+COUNTED = [table for table in metadata.sorted_tables if "tenant_id" in table.c and table is not storage_use]
 
 
 class Use(msgspec.Struct, frozen=True, order=True):
@@ -34,9 +37,7 @@ class Report(msgspec.Struct, frozen=True):
 async def storage_report(database: Database, artifacts: ArtifactStore) -> Report:
     found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     async with database.system_read() as connection:
-        for table in metadata.sorted_tables:
-            if "tenant_id" not in table.c:
-                continue
+        for table in COUNTED:
             for tenant, workflow, size, rows in await connection.execute(sizes(table)):
                 total = found[tenant, workflow or "", str(table.info["retention"])]
                 total[0] += int(size or 0)
@@ -65,14 +66,7 @@ _DISK = {
 
 def sizes(table: Table) -> Select[Any]:
     """Bytes and rows by tenant and workflow. What belongs to an execution is counted under its workflow."""
-    size: ColumnElement[int] = literal(0)
-    for column in table.columns:
-        if isinstance(column.type, LargeBinary):
-            size = size + func.coalesce(func.length(column), 0)
-        elif column.type.python_type is str or "JSON" in type(column.type).__name__.upper():
-            size = size + func.coalesce(func.length(cast(column, Text)), 0)
-        else:
-            size = size + _FIXED_BYTES
+    size = row_bytes(table)
     if table is executions or table is snapshots:
         return select(table.c.tenant_id, table.c.workflow_name, func.sum(size), func.count()).group_by(
             table.c.tenant_id, table.c.workflow_name
@@ -85,3 +79,15 @@ def sizes(table: Table) -> Select[Any]:
             .group_by(table.c.tenant_id, executions.c.workflow_name)
         )
     return select(table.c.tenant_id, literal(""), func.sum(size), func.count()).group_by(table.c.tenant_id)
+
+
+def row_bytes(table: Table) -> ColumnElement[int]:
+    size: ColumnElement[int] = literal(0)
+    for column in table.columns:
+        if isinstance(column.type, LargeBinary):
+            size = size + func.coalesce(func.length(column), 0)
+        elif column.type.python_type is str or "JSON" in type(column.type).__name__.upper():
+            size = size + func.coalesce(func.length(cast(column, Text)), 0)
+        else:
+            size = size + _FIXED_BYTES
+    return size

@@ -6,6 +6,7 @@ import pytest
 
 from agentflow.errors import Conflict, Forbidden, Invalid, Limited, NotFound, Unauthenticated
 from agentflow.sdk.client import Client
+from agentflow.testing import eventually
 
 WORKFLOW = """
 apiVersion: agentflow/v1
@@ -294,8 +295,11 @@ async def test_quotas_are_held_and_tell_what_to_do(root, tenant):
         await admin.execute("first", {})
     used = await admin.identity.tenant_use(name)
     assert (used.workflows, used.agents, used.executions_today) == (1, 1, 2)
-    assert used.storage_bytes > 0
 
+    async def stores_something() -> bool:  # counted in the background
+        return (await admin.identity.tenant_use(name)).storage_bytes > 0
+
+    await eventually(stores_something, within_s=30)
     await root.identity.change_tenant(name, quotas={"storage_bytes": 1})
     with pytest.raises(Limited, match="bytes of storage"):
         await admin.execute("first", {})

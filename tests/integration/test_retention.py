@@ -97,20 +97,23 @@ async def rows(db: Database, table) -> int:
         return await connection.scalar(select(func.count()).select_from(table)) or 0
 
 
-async def test_what_a_budget_still_counts_is_kept_whatever_its_retention_says(db: Database, artifacts) -> None:
-    def spent(tenant: TenantId, days_ago: float) -> dict[str, object]:
-        execution = began(days_ago)
-        return {
-            "execution_id": execution, "id": f"{tenant}#1/0", "tenant_id": tenant, "workflow": "w", "path": "a",
-            "attempt": 1, "agent": "x", "resource": "m", "microdollars": 7, **TOKENS,
-            "at_ms": NOW_MS - int(days_ago * DAY_MS),
-        }  # fmt: skip
+def spent(tenant: TenantId, days_ago: float) -> dict[str, object]:
+    execution = began(days_ago)
+    return {
+        "execution_id": execution, "id": f"{tenant}#1/0", "tenant_id": tenant, "workflow": "w", "path": "a",
+        "attempt": 1, "agent": "x", "resource": "m", "microdollars": 7, **TOKENS,
+        "at_ms": NOW_MS - int(days_ago * DAY_MS),
+    }  # fmt: skip
 
-    total = Budget(
-        tenant=ACME, id="bud_1", scope="tenant", name="", period="total", microdollars=10, tokens=None,
-        on_exceed="stop", warn_at_percent=80, created_at_ms=NOW_MS - 20 * DAY_MS,
-    )  # fmt: skip
-    await SqlBudgets(db).add(total)
+
+TOTAL = Budget(
+    tenant=ACME, id="bud_1", scope="tenant", name="", period="total", microdollars=10, tokens=None,
+    on_exceed="stop", warn_at_percent=80, created_at_ms=NOW_MS - 20 * DAY_MS,
+)  # fmt: skip
+
+
+async def test_what_a_budget_still_counts_is_kept_whatever_its_retention_says(db: Database, artifacts) -> None:
+    await SqlBudgets(db).add(TOTAL)
     async with db.system_write() as connection:
         rows_there = [spent(tenant, days) for tenant in (ACME, OTHER) for days in (5, 10, 30)]
         await connection.execute(insert(cost_observations), rows_there)
@@ -121,7 +124,28 @@ async def test_what_a_budget_still_counts_is_kept_whatever_its_retention_says(db
         left = (await connection.execute(select(cost_observations.c.tenant_id, cost_observations.c.at_ms))).all()
     days = sorted((tenant, round((NOW_MS - at_ms) / DAY_MS)) for tenant, at_ms in left)
     assert days == [(ACME, 5), (ACME, 10), (OTHER, 5)]
-    assert (await SqlBudgets(db).used(total, from_ms=total.created_at_ms)).microdollars == 14
+    assert (await SqlBudgets(db).used(TOTAL, from_ms=TOTAL.created_at_ms)).microdollars == 14
+
+
+async def test_a_budget_that_goes_during_a_purge_takes_nothing_along_that_was_not_planned(
+    db: Database, artifacts: KeptArtifacts
+) -> None:
+    await make_days(db, NOW_MS - 12 * DAY_MS, ahead=12)
+    store, epochs = await store_of(db)
+    await store.append([run_of(began(40), 40)], epochs)
+    await SqlBudgets(db).add(TOTAL)
+    async with db.system_write() as connection:
+        await connection.execute(insert(cost_observations), [spent(ACME, 10)])
+
+    async def remove_the_budget(*_: object) -> None:
+        await SqlBudgets(db).remove(ACME, TOTAL.id)
+
+    job = RetentionJob(db, artifacts, parse_rules("cost=7d"), Exports(None), remove_the_budget)
+    removed = await job.run(NOW_MS)
+
+    assert [removal.kind for removal in removed.removals] == ["history"]
+    assert await rows(db, cost_observations) == 1
+    assert [removal.kind for removal in (await job.run(NOW_MS)).removals] == ["cost"]
 
 
 async def test_a_run_removes_exactly_what_the_plan_lists(db: Database, artifacts: KeptArtifacts, job) -> None:

@@ -15,7 +15,7 @@ from control_plane.storage.migrations import versions
 from control_plane.storage.tables import metadata
 
 VERSIONS = sorted(path.name[1:5] for path in Path(versions.__path__[0]).glob("v*.py"))
-NEWEST = "0016"
+NEWEST = "0018"
 
 # How each engine itself describes a schema: constraints, partial indexes and identity included.
 DESCRIPTION = {

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from sqlalchemy import event, insert, text
 
+from agentflow.artifacts.opening import open_artifacts
 from agentflow.clock import SystemClock
 from agentflow.execution.state import ExecutionState
 from agentflow.ids import ExecutionId, StepPath, TenantId
@@ -24,8 +26,10 @@ from control_plane.storage.live import SqlLiveEvents
 from control_plane.storage.migrate import upgrade
 from control_plane.storage.plans import SqlPlans
 from control_plane.storage.state_snapshots import FORMAT, packed
+from control_plane.storage.storage_counts import StorageCounts
 from control_plane.storage.tables import audits, execution_snapshots
 from control_plane.storage.tasks import SqlTasks
+from control_plane.storage.tenants import SqlTenants
 from control_plane.storage.workflows import SqlWorkflows
 from tests.rows import any_row
 
@@ -137,6 +141,7 @@ QUESTIONS: dict[str, Callable[[Database], Awaitable[Any]]] = {
     "the audit trail": lambda db: audited(db, AuditFilter()),
     "what somebody did": lambda db: audited(db, AuditFilter(actor="u3")),
     "what was done to something": lambda db: audited(db, AuditFilter(resource="r3")),
+    "what a tenant stores": lambda db: SqlTenants(db).storage_bytes(ACME),
     "a plan": lambda db: SqlPlans(db).steps(ACME, ExecutionId("exec_unknown"), limit=50),
 }
 
@@ -188,6 +193,18 @@ async def test_taking_up_an_execution_reads_only_what_came_after_its_snapshot(db
 async def test_what_waits_for_people_is_found_in_the_index_of_what_is_open(db: Database) -> None:
     for plan in await plans_of(db, lambda: QUESTIONS["what waits for people"](db)):
         assert "human_tasks_pending" in plan or re.search(r"human_tasks_\w+_opened_at_ms_", plan), plan
+
+
+async def test_counting_what_is_stored_reads_each_page_in_the_order_of_an_index(db: Database, tmp_path: Path) -> None:
+    """However far it has come: neither the pages before nor those after are read for it."""
+    counts = StorageCounts(db, await open_artifacts(f"file://{tmp_path}/artifacts"), SystemClock(), page=500)
+    plans = await plans_of(db, counts.count)
+
+    assert len(plans) > 2 * (ROWS / 500) * 5
+    for plan in plans:
+        assert "TEMP B-TREE FOR ORDER BY" not in plan.upper(), plan
+        read = [line for line in plan.splitlines() if re.search(rf"(Seq Scan on|SCAN) ({'|'.join(BIG)})", line)]
+        assert [line for line in read if "USING" not in line.upper()] == [], plan
 
 
 async def test_every_question_of_the_benchmark_is_answered() -> None:

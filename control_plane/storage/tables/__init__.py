@@ -19,6 +19,7 @@ from control_plane.storage.tables.people import (
     rbac_roles,
     revoked_tokens,
     signing_keys,
+    storage_use,
     tenants,
     users,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "shard_leases",
     "signing_keys",
     "snapshots",
+    "storage_use",
     "tenants",
     "tools",
     "users",

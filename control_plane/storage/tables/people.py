@@ -29,6 +29,16 @@ tenants = Table(
     info=kept(Retention.TENANT),
 )
 
+# How much each tenant stores, as it was counted last.
+storage_use = Table(
+    "storage_use",
+    metadata,
+    Column("tenant_id", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", name="storage_use_pkey"),
+    info=kept(Retention.TENANT),
+)
+
 users = Table(
     "users",
     metadata,
