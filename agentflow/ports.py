@@ -226,8 +226,11 @@ class EventStore(Protocol):
         self, tenant: TenantId, execution: ExecutionId, *, after_version: int = 0, limit: int | None = None
     ) -> Sequence[StoredEvent]: ...
 
-    async def load(self, execution: ExecutionId) -> ExecutionState | None:
-        """The state a shard owner continues from; None where the execution was never committed."""
+    async def load(self, execution: ExecutionId, *, tenant: TenantId | None = None) -> ExecutionState | None:
+        """The state a shard owner continues from; None where the execution was never committed.
+
+        Asked for a `tenant`, what is another's is not even read: that would take longer than finding nothing.
+        """
         ...
 
     async def load_all(self, executions: Sequence[ExecutionId]) -> Sequence[ExecutionState]:

@@ -73,6 +73,10 @@ def _default_worker_tenant(given: dict[str, Any]) -> str:
     return ANY if given["shared_agents"].strip() == ANY else DEFAULT_TENANT
 
 
+def _default_reflection(given: dict[str, Any]) -> bool:
+    return bool(given["mode"] == "dev")
+
+
 def _default_spool(given: dict[str, Any]) -> Path:
     return Path(given["home"]) / "spool"
 
@@ -138,6 +142,9 @@ class Settings(BaseModel):
 
     grpc_listen: Annotated[str, AfterValidator(values.address)] = "127.0.0.1:8081"
     """Where the control plane serves gRPC; port 0 takes a free one."""
+
+    grpc_reflection: bool = Field(default_factory=_default_reflection)
+    """Whether gRPC tells who has a credential which services there are: by default only where `mode` is `dev`."""
 
     api_url: Annotated[str, AfterValidator(values.http)] = Field(default_factory=_default_api_url)
     """Where `af` finds the control plane; by default, where `http_listen` says."""

@@ -66,7 +66,7 @@ async def serve(settings: Settings) -> None:
 
 async def _serve(settings: Settings, behind: ControlPlane, stop: asyncio.Event) -> None:
     listening = _listen(settings.http_listen)
-    rpc = create_server(behind)
+    rpc = create_server(behind, describes_itself=settings.grpc_reflection)
     try:
         rpc_port = _add_rpc_port(rpc, settings)
     except RuntimeError:

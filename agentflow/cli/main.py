@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentflow.cli import (
+    agents,
     audit,
     auth,
     benchmarks,
@@ -74,6 +75,7 @@ app.add_typer(forks.app, name="executions")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(agents.app, name="agents")
 app.add_typer(audit.app, name="audit")
 app.command("costs")(costs.costs)
 app.add_typer(budgets.app, name="budgets")

@@ -14,6 +14,8 @@ import msgspec
 from agentflow.sdk.budgets import Budget
 from agentflow.sdk.client import Client
 from agentflow.sdk.models import (
+    Agent,
+    AgentDetail,
     CostReport,
     Estimate,
     Execution,
@@ -98,6 +100,13 @@ class BlockingClient:
 
     def signal(self, execution: str, name: str, payload: Any = None) -> Execution:
         return self._run(self._client.signal(execution, name, payload))
+
+    def agents(self, **filters: Any) -> Iterator[Agent]:
+        """Every one, page by page as they are asked for."""
+        return self._iterated(self._client.iter_agents(**filters))
+
+    def agent(self, name: str) -> AgentDetail:
+        return self._run(self._client.agent(name))
 
     def costs(self, *, scope: str = "tenant", period: str = "today") -> CostReport:
         return self._run(self._client.costs(scope=scope, period=period))

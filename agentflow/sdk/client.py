@@ -9,14 +9,15 @@ from typing import Self
 
 from agentflow.clock import Clock, SystemClock
 from agentflow.errors import Unavailable
+from agentflow.sdk.agents import AgentRequests
 from agentflow.sdk.audit import AuditOperations
 from agentflow.sdk.budgets import BudgetOperations
 from agentflow.sdk.events import EventRequests
 from agentflow.sdk.identity import IdentityOperations
-from agentflow.sdk.models import Agent, AgentList, CostReport, DeploymentStatus, Estimate
+from agentflow.sdk.models import CostReport, DeploymentStatus, Estimate
 from agentflow.sdk.orders import OrderRequests
 from agentflow.sdk.records import RecordOperations
-from agentflow.sdk.requests import asked, given, segment
+from agentflow.sdk.requests import given, segment
 from agentflow.sdk.schedules import ScheduleRequests
 from agentflow.sdk.snapshots import SnapshotOperations
 from agentflow.sdk.tools import ToolRequests
@@ -25,7 +26,7 @@ from agentflow.sdk.workflows import WorkflowRequests
 from agentflow.tls import TlsFiles, client_context
 
 
-class Client(WorkflowRequests, OrderRequests, EventRequests, ScheduleRequests, ToolRequests):
+class Client(WorkflowRequests, OrderRequests, EventRequests, ScheduleRequests, ToolRequests, AgentRequests):
     """`async with Client("http://127.0.0.1:8080", api_key="afk_…") as af: await af.execute("support", {…})`
 
     `token` is sent where both are given. `tls`: an authority of your own, and a certificate to show.
@@ -92,10 +93,6 @@ class Client(WorkflowRequests, OrderRequests, EventRequests, ScheduleRequests, T
         except Unavailable:
             return False
         return True
-
-    async def agents(self) -> list[Agent]:
-        """Those that some worker answers for now."""
-        return (await self._get("/agents", AgentList, asked(limit=200))).items
 
     async def costs(self, *, scope: str = "tenant", period: str = "today") -> CostReport:
         """What was spent, by `tenant`, `workflow`, `agent` or `resource`; the dearest first."""

@@ -290,6 +290,22 @@ class Agent(msgspec.Struct, frozen=True):
 
 class AgentList(msgspec.Struct, frozen=True):
     items: list[Agent]
+    total_count: int
+    next_cursor: str | None = None
+
+
+class AgentInstance(msgspec.Struct, frozen=True):
+    """A worker that answers for an agent."""
+
+    worker: str
+    running: int
+    health: str
+    started_at: str
+    heard_s_ago: float
+
+
+class AgentDetail(Agent, frozen=True, kw_only=True):
+    instances: list[AgentInstance]
 
 
 class AuthStatus(msgspec.Struct, frozen=True):

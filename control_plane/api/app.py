@@ -37,6 +37,7 @@ from control_plane.api import (
     workflows,
 )
 from control_plane.api.answers import problem_answer
+from control_plane.api.examples import give_examples
 from control_plane.api.exchange import Exchange
 from control_plane.api.guard import ensure_guarded
 from control_plane.api.host_and_size import Guards
@@ -106,7 +107,7 @@ def routes(control_plane: ControlPlane, version: str, *, any_host: bool = False)
 
 
 def _describe(app: FastAPI) -> None:
-    """The document as FastAPI makes it, with the one shape that every error has."""
+    """The document as FastAPI makes it, with the one shape that every error has, and an example of every body."""
     made = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -120,6 +121,7 @@ def _describe(app: FastAPI) -> None:
                 wrong = operation["responses"].get("422", {}).get("content", {})
                 if "application/json" in wrong:  # FastAPI's own idea of what a wrong request is answered with
                     operation["responses"]["422"] = problem_answer(422)
+        give_examples(document)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -48,7 +48,7 @@ _EXAMPLE = {
             },
         }
     ],
-    "next_cursor": None,
+    "next_cursor": "WyIyIl0",
     "total_count": 1,
 }
 

@@ -21,7 +21,7 @@ _EXAMPLE = {
     "scope": "workflow",
     "period": "today",
     "from": "2026-11-18T00:00:00.000Z",
-    "until": None,
+    "until": "2026-11-19T00:00:00.000Z",
     "items": [
         {
             "name": "support",

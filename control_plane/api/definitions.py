@@ -1,5 +1,6 @@
 """How a definition is sent: as YAML or JSON, of a declared type, and not too large."""
 
+import json
 from typing import Any
 
 from fastapi import Request
@@ -10,10 +11,13 @@ from control_plane.api.errors import BodyTooLarge, UnsupportedBody
 # Only declared types: a page in a browser cannot send these here without our consent (no CORS).
 _TYPES = ("application/yaml", "application/json", "application/x-yaml", "text/yaml")
 
-DEFINITION_BODY: dict[str, Any] = {
-    "required": True,
-    "content": {kind: {"schema": {"type": "object" if kind == "application/json" else "string"}} for kind in _TYPES},
-}
+
+def definition_body(example: dict[str, Any]) -> dict[str, Any]:
+    """What the document says of a definition's body; JSON is YAML, so one example does for both."""
+    written = json.dumps(example, indent=2)
+    content: dict[str, Any] = {kind: {"schema": {"type": "string"}, "example": written} for kind in _TYPES}
+    content["application/json"] = {"schema": {"type": "object"}, "example": example}
+    return {"required": True, "content": content}
 
 
 async def definition_text(request: Request) -> str:

@@ -73,11 +73,21 @@ async def watch(socket: WebSocket) -> None:
     await _Socket(socket, behind, tenant).serve()
 
 
+_STREAMED = """id: 42
+event: event
+data: {"seq": 42, "execution_id": "exec_01KADE9R5T7M2X4C6V8B0N1Q3W", "type": "step.succeeded.v1"}
+
+"""
+
+
 @router.get(
     "/stream",
     responses={
         **documented(404, 422, ok={}),
-        200: {"description": "Server-sent events, without end.", "content": {"text/event-stream": {}}},
+        200: {
+            "description": "Server-sent events, without end.",
+            "content": {"text/event-stream": {"example": _STREAMED}},
+        },
     },
 )
 @needs(Permission.EXECUTIONS_READ)

@@ -32,7 +32,9 @@ class Body(BaseModel):
 
 
 class NewUser(Body):
-    email: Annotated[str, Field(min_length=3, max_length=320, pattern=r"^[^@\s]+@[^@\s]+$")]
+    email: Annotated[
+        str, Field(min_length=3, max_length=320, pattern=r"^[^@\s]+@[^@\s]+$", examples=["mara@example.com"])
+    ]
     name: Annotated[str, Field(max_length=128)] = ""
     password: _Password | None = Field(default=None, description="Without one: by OpenID Connect only.")
     roles: _RoleNames = []

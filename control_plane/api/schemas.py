@@ -275,7 +275,7 @@ class MoveVerdict(Shape):
 
 
 class Span(Shape):
-    span_id: str = Field(pattern="^[0-9a-f]{16}$")
+    span_id: str = Field(pattern="^[0-9a-f]{16}$", examples=["b7ad6b7169203331"])
     parent_span_id: str | None
     kind: Literal["execution", "step", "attempt", "timer", "signal", "child", "task", "tool_call"]
     name: str = Field(examples=["classify"])

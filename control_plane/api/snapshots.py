@@ -97,7 +97,7 @@ async def take(
 @router.get(
     "/snapshots",
     responses=documented(
-        422, ok=SnapshotList, example={"items": [_SHOWN], "next_cursor": None, "total_count": 1}
+        422, ok=SnapshotList, example={"items": [_SHOWN], "next_cursor": "WyIyIl0", "total_count": 2}
     ),
     openapi_extra=_LISTED.openapi(),
 )  # fmt: skip

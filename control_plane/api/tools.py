@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentflow.clock import rfc3339
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
-from control_plane.api.definitions import DEFINITION_BODY, definition_text
+from control_plane.api.definitions import definition_body, definition_text
 from control_plane.api.guard import guarded_router, needs
 from control_plane.api.listing import Filter, Listing, Page, flag, keyed
 from control_plane.api.request import Behind, Caller, Tenant
@@ -29,6 +29,18 @@ _LISTED = Listing(
 )
 
 
+_EXAMPLE: dict[str, Any] = {
+    "apiVersion": "agentflow/v1",
+    "kind": "Tool",
+    "metadata": {"name": "crm.lookup", "version": "1.0.0"},
+    "spec": {
+        "run": {"type": "http", "url": "https://crm.example.com/lookup"},
+        "permissions": ["network.http:crm.example.com"],
+        "input": {"type": "object"},
+    },
+}
+
+
 class TestRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -40,7 +52,7 @@ class TestRequest(BaseModel):
     "",
     status_code=201,
     responses=documented(409, 413, 415, 422, ok={201: schemas.ToolSummary, 200: schemas.ToolSummary}),
-    openapi_extra={"requestBody": DEFINITION_BODY},
+    openapi_extra={"requestBody": definition_body(_EXAMPLE)},
 )
 @needs(Permission.TOOLS_WRITE)
 async def push(request: Request, behind: Behind, tenant: Tenant) -> Response:

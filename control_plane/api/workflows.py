@@ -13,7 +13,7 @@ from agentflow.ids import TenantId
 from agentflow.workflow.durations import parse_duration
 from control_plane.api import schemas
 from control_plane.api.answers import answer, documented
-from control_plane.api.definitions import DEFINITION_BODY, definition_text
+from control_plane.api.definitions import definition_body, definition_text
 from control_plane.api.errors import UnsupportedBody, malformed
 from control_plane.api.executions import outcome_view, started_view
 from control_plane.api.guard import guarded_router, needs, principal_of
@@ -48,6 +48,19 @@ _HEADERS = {
 _STARTED = documented(402, 404, 409, 413, 415, 422, ok={202: schemas.Started, 200: schemas.Result})
 for _status in (200, 202):
     _STARTED[_status]["headers"] = _HEADERS
+_EXAMPLE: dict[str, Any] = {
+    "apiVersion": "agentflow/v1",
+    "kind": "Workflow",
+    "metadata": {"name": "support", "version": "1.0.0"},
+    "spec": {
+        "planner": "fsm",
+        "fsm": {
+            "initial_state": "approve",
+            "final_states": ["approve"],
+            "states": {"approve": {"human": {"title": "May it go on?"}, "timeout": "24h"}},
+        },
+    },
+}
 
 
 class ExecuteRequest(BaseModel):
@@ -70,7 +83,7 @@ class ExecuteRequest(BaseModel):
     "",
     status_code=201,
     responses=documented(409, 412, 413, 415, 422, ok={201: schemas.PushedWorkflow, 200: schemas.PushedWorkflow}),
-    openapi_extra={"requestBody": DEFINITION_BODY},
+    openapi_extra={"requestBody": definition_body(_EXAMPLE)},
 )
 @needs(Permission.WORKFLOWS_WRITE)
 async def register(request: Request, behind: Behind, tenant: Tenant, if_match: IfMatch = None) -> Response:

@@ -332,10 +332,11 @@ class Orchestrator:
 
     async def state(self, tenant: TenantId, execution: ExecutionId) -> ExecutionState:
         known = self._open.get(execution) if self._ownership.is_current() else None
-        state = known or await self._store.load(execution)
-        if state is None or state.tenant != tenant:
+        if known is None or known.tenant != tenant:  # another's is looked for like what is nowhere, and takes as long
+            known = await self._store.load(execution, tenant=tenant)
+        if known is None:
             raise ExecutionNotFound(execution)
-        return state
+        return known
 
     async def wait(
         self, tenant: TenantId, execution: ExecutionId, wanted: Wanted, *, within_s: float

@@ -22,12 +22,14 @@ SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name
 def create_server(
     control_plane: ControlPlane,
     *,
+    describes_itself: bool = False,
     keepalive_s: float = limits.RPC_KEEPALIVE_S,
     answer_s: float = limits.RPC_KEEPALIVE_ANSWER_S,
 ) -> grpc.aio.Server:
     """A watcher may be silent for long: both sides notice within `keepalive_s` and `answer_s` that the other is gone.
 
-    Whoever asks more often than every `answer_s` whether we are there is let go.
+    Whoever asks more often than every `answer_s` whether we are there is let go. With `describes_itself`, whoever has a
+    credential may ask which services there are.
     """
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES_MAX),
@@ -43,7 +45,8 @@ def create_server(
     pb_grpc.add_ToolServiceServicer_to_server(ToolService(control_plane), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentServiceServicer_to_server(AgentService(control_plane), server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(_Health(control_plane), server)
-    reflection.enable_server_reflection((*SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+    if describes_itself:
+        reflection.enable_server_reflection((*SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
     return server
 
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 import asyncpg
-from sqlalchemy import Row, Text, cast, func, select, tuple_
+from sqlalchemy import Row, Select, Text, cast, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentflow.execution.events import Event, decode
@@ -124,19 +124,27 @@ class SqlEventStore:
     def _decoded(self, tenant: str, execution: str, version: int, stored: str) -> Event:
         return decode(self._seal.opened_event(tenant, execution, version, stored))
 
-    async def load(self, execution: ExecutionId) -> ExecutionState | None:
-        states = await self.load_all([execution])
+    async def load(self, execution: ExecutionId, *, tenant: TenantId | None = None) -> ExecutionState | None:
+        states = await self._folded([execution], tenant)
         return states[0] if states else None
 
     async def load_all(self, executions: Sequence[ExecutionId]) -> Sequence[ExecutionState]:
+        return await self._folded(executions, None)
+
+    async def _folded(self, executions: Sequence[ExecutionId], tenant: TenantId | None) -> Sequence[ExecutionState]:
+        """Each from its snapshot and what came after; of one tenant only, where it is named."""
         if not executions:
             return []
+        snapshots, events = _SNAPSHOTS, _EVENTS
+        if tenant is not None:
+            snapshots = snapshots.where(execution_snapshots.c.tenant_id == tenant)
+            events = events.where(event_store.c.tenant_id == tenant)
         async with self._database.system_read() as connection:
-            stored = await connection.execute(_SNAPSHOTS.where(execution_snapshots.c.execution_id.in_(executions)))
+            stored = await connection.execute(snapshots.where(execution_snapshots.c.execution_id.in_(executions)))
             begun = {ExecutionId(row.execution_id): self._unpacked(row) for row in stored}
-            tails = await self._tails(connection, [one for one in executions if one not in begun])
+            tails = await self._tails(connection, events, [one for one in executions if one not in begun])
             for execution, state in begun.items():
-                tails |= await self._tails(connection, [execution], after_version=state.version)
+                tails |= await self._tails(connection, events, [execution], after_version=state.version)
         states = []
         for execution in executions:
             state = begun.get(execution, ExecutionState())
@@ -149,12 +157,17 @@ class SqlEventStore:
         return unpacked(self._seal.opened_state(row.tenant_id, row.execution_id, row.version, row.state))
 
     async def _tails(
-        self, connection: AsyncConnection, wanted: Sequence[ExecutionId], *, after_version: int = 0
+        self,
+        connection: AsyncConnection,
+        events: Select[*tuple[Any, ...]],
+        wanted: Sequence[ExecutionId],
+        *,
+        after_version: int = 0,
     ) -> dict[ExecutionId, list[Event]]:
         """The events of each after a version, which is part of the question: what came before is not read."""
         if not wanted:
             return {}
-        query = _EVENTS.where(event_store.c.execution_id.in_(wanted), event_store.c.version > after_version)
+        query = events.where(event_store.c.execution_id.in_(wanted), event_store.c.version > after_version)
         found = await connection.execute(query)
         return {
             ExecutionId(execution): [self._decoded(row[3], row[0], row[1], row[2]) for row in rows]

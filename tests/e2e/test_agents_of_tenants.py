@@ -58,7 +58,7 @@ def opened(tmp_path):
 
 
 async def names(client: Client) -> list[str]:
-    return [agent.name for agent in await client.agents()]
+    return [agent.name async for agent in client.iter_agents()]
 
 
 async def test_a_tenants_agents_are_its_own_and_do_no_other_tenants_work(opened):
@@ -95,7 +95,7 @@ async def test_shared_agents_are_seen_and_used_by_every_tenant(opened):
             assert (await client.execute("echo", {"n": 1}, wait=True)).output == {"n": 1}
 
         async def seen() -> bool:
-            shown = [agent for client in (default, acme) for agent in await client.agents()]
+            shown = [agent for client in (default, acme) async for agent in client.iter_agents()]
             return [agent.shared for agent in shown if agent.name == "echo"] == [True, True]
 
         await eventually(seen)

@@ -9,6 +9,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from jsonschema_rs import validator_for
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -156,6 +157,29 @@ def test_every_operation_documents_its_errors_and_has_an_id_of_its_own(document)
             if status.startswith(("4", "5")) and path.startswith("/api/v1"):
                 assert "application/problem+json" in answer["content"], (method, path, status)
     assert len(ids) == len(set(ids))
+
+
+def test_every_body_has_an_example_that_is_as_its_schema_says(document):
+    seen = 0
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            good = {status: answer for status, answer in operation["responses"].items() if status.startswith("2")}
+            for whose, body in {"request": operation.get("requestBody", {}), **good}.items():
+                for kind, shown in body.get("content", {}).items():
+                    assert "example" in shown, (method, path, whose, kind)
+                    shape = {**shown.get("schema", {}), "components": document["components"]}
+                    wrong = [str(error) for error in validator_for(shape).iter_errors(shown["example"])]
+                    assert not wrong, (method, path, whose, wrong)
+                    seen += 1
+    assert seen > 100
+
+
+@pytest.mark.parametrize("path", ["/api/v1/workflows", "/api/v1/tools"])
+def test_the_examples_of_definitions_can_be_registered(document, http, path):
+    for kind, shown in document["paths"][path]["post"]["requestBody"]["content"].items():
+        content = shown["example"] if isinstance(shown["example"], str) else json.dumps(shown["example"])
+        answer = http.post(path, content=content, headers={"Content-Type": kind})
+        assert answer.status_code in (200, 201), answer.text
 
 
 GROWS_BY_ITSELF = {"events", "steps", "ticks", "evaluations"}  # of one execution: read `after` a number, not by cursor

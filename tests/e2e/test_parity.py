@@ -141,7 +141,7 @@ async def scenarios(client: Client) -> dict[str, Any]:
     seen["failed ones"] = [(item.workflow.name, item.status) for item in listed.items]
     page = await client.executions(workflow="line", limit=1)
     seen["pages"] = len(page.items), page.next_cursor is not None, page.total_count
-    seen["agents"] = sorted(agent.name for agent in await client.agents())
+    seen["agents"] = sorted([agent.name async for agent in client.iter_agents()])
     seen["tool"] = (await client.test_tool("json.transform", {"value": {"a": 1}, "template": {"b": "$.a"}})).output
     return seen
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -15,6 +16,19 @@ from agentflow.devstack.platform import embedded_platform
 
 ROOT = Path(__file__).parents[2]
 BURST, CLIENTS, EACH = 40, 8, 10
+NOISIER = 50
+HOLDS = """
+apiVersion: agentflow/v1
+kind: Workflow
+metadata: {name: holds, version: 1.0.0}
+spec:
+  planner: fsm
+  fsm:
+    initial_state: hold
+    final_states: [hold]
+    states:
+      hold: {wait: {signal: go}, timeout: 1h}
+"""
 
 
 async def test_eight_clients_at_once_get_exactly_what_the_tenant_may(tmp_path):
@@ -82,3 +96,35 @@ async def test_every_way_in_counts_and_is_refused_alike(tmp_path):
         retry = error_details_pb2.RetryInfo()
         assert told.details[-1].Unpack(retry)
         assert retry.retry_delay.seconds > 60
+
+
+async def test_however_much_one_tenant_asks_no_start_of_another_is_refused(tmp_path):
+    limits = {"AF_API_RATE_LIMIT_BURST": str(BURST), "AF_API_RATE_LIMIT_SUSTAINED": "1/h"}
+    agents = ROOT / "templates" / "support" / "agents.yaml"
+    starts = BURST // 4
+    async with embedded_platform(tmp_path / "home", agents_file=agents, extra_env=limits) as platform:
+
+        async def tenant(name, stack):
+            """A client of its own, and a workflow to start."""
+            root = {"Authorization": f"Bearer {platform.api_key}"}
+            async with httpx.AsyncClient(base_url=platform.api_url, trust_env=False, headers=root) as http:
+                made = (await http.post("/api/v1/tenants", json={"id": name})).json()
+            headers = {"Authorization": f"Bearer {made['admin']['api_key']}"}
+            client = await stack.enter_async_context(
+                httpx.AsyncClient(base_url=platform.api_url, trust_env=False, timeout=60, headers=headers)
+            )
+            pushed = await client.post("/api/v1/workflows", content=HOLDS, headers={"Content-Type": "application/yaml"})
+            assert pushed.status_code == 201, pushed.text
+            return client
+
+        async def started(client, times):
+            return [(await client.post("/api/v1/workflows/holds/execute", json={})).status_code for _ in range(times)]
+
+        async with AsyncExitStack() as stack:
+            noisy, quiet = await tenant("noisy", stack), await tenant("quiet", stack)
+            flood = [started(noisy, NOISIER * starts // CLIENTS) for _ in range(CLIENTS)]
+            wanted, *flooded = await asyncio.gather(started(quiet, starts), *flood)
+
+    assert Counter(wanted) == {202: starts}
+    told = Counter(status for one in flooded for status in one)
+    assert told == {202: BURST - 1, 429: NOISIER * starts // CLIENTS * CLIENTS - BURST + 1}  # one was the registering

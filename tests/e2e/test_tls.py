@@ -61,7 +61,9 @@ async def test_rest_and_grpc_under_mutual_tls_answer_only_who_has_a_certificate(
         trusting.load_cert_chain(certs / "client.pem", certs / "client.key")
         async with httpx.AsyncClient(verify=trusting, trust_env=False) as known:
             assert (await known.get(url)).status_code == 401  # a certificate is no credential
-            assert (await known.get(url, headers=headers)).json()["roles"] == ["admin"]
+            told = await known.get(url, headers=headers)
+            assert told.json()["roles"] == ["admin"]
+            assert told.headers["strict-transport-security"] == "max-age=31536000"
         await _grpc_is_closed_to_strangers(served.ready_match["grpc"], certs)
     finally:
         await served.stop()

@@ -135,3 +135,17 @@ async def test_a_method_that_nobody_listed_is_refused_before_anything_else(monke
 
 def test_callers_may_ask_more_often_than_they_are_asked():
     assert limits.RPC_KEEPALIVE_ANSWER_S < limits.RPC_KEEPALIVE_S
+
+
+@pytest.mark.parametrize(
+    ("described", "status"),
+    [(False, grpc.StatusCode.UNIMPLEMENTED), (True, grpc.StatusCode.UNAUTHENTICATED)],
+    ids=["off", "on"],
+)
+async def test_which_services_there_are_is_told_only_where_it_is_wanted_and_then_to_who_is_known(described, status):
+    async with serving(describes_itself=described) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(iter([b""])).read()
+
+    assert refused.value.code() is status

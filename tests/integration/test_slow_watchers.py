@@ -13,16 +13,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-import uvicorn
 import websockets
 
 from agentflow.devstack.nats import NatsServer
 from agentflow.sdk.client import Client
-from agentflow.settings import load_settings
 from agentflow.testing import eventually
-from control_plane.api.app import create_api
 from control_plane.service import ControlPlane
 from control_plane.wiring import control_plane
+from tests.served_plane import plane_settings, served
 
 KEPT, SIGNALS = 20, 120
 HOLDS = """
@@ -45,22 +43,6 @@ def small_socket() -> sockets.socket:
     made.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 32_768)
     made.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, 32_768)
     return made
-
-
-@asynccontextmanager
-async def served(behind: ControlPlane) -> AsyncIterator[int]:
-    listening = small_socket()
-    listening.bind(("127.0.0.1", 0))
-    listening.listen()
-    config = uvicorn.Config(create_api(behind, "test"), lifespan="off", log_config=None, ws="websockets-sansio")
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        behind.live.close()
-        server.should_exit = True
-        await serving
 
 
 class Plane:
@@ -90,19 +72,9 @@ class Plane:
 
 @pytest.fixture
 async def plane(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Plane]:
-    settings = load_settings(
-        environ={
-            "AF_CONFIG_FILE": "/dev/null",
-            "AF_HOME": str(tmp_path),
-            "AF_DB_DSN": f"sqlite:///{tmp_path}/agentflow.db",
-            "AF_NATS_URL": nats.url,
-            "AF_ARTIFACTS_URL": f"file://{tmp_path}/artifacts",
-            "AF_BOOTSTRAP_FILE": str(tmp_path / "admin.key"),
-        }
-    )
-    async with control_plane(settings) as behind:
+    async with control_plane(plane_settings(tmp_path, nats.url)) as behind:
         behind.live._kept_max = KEPT
-        async with served(behind) as port:
+        async with served(behind, small_socket()) as port:
             yield Plane(behind, port, (tmp_path / "admin.key").read_text().strip())
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import grpc
-import httpx
 import jwt
 import pytest
 import websockets
@@ -33,6 +32,7 @@ from control_plane.identity.local_ring import local_ring
 from control_plane.identity.permissions import BUILT_IN, Permission
 from control_plane.rpc.guard import PERMISSIONS
 from control_plane.service import ControlPlane
+from tests.security.two_tenants import BODIES, TwoTenants
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = permissions_of(routes(cast(ControlPlane, None), "test"))
@@ -41,90 +41,15 @@ HTTP = [operation for operation in GUARDED if operation[0] != "WEBSOCKET"]
 OUR_METHODS = [method for method in sorted(PERMISSIONS) if method.startswith("/agentflow.v1.")]
 SOCKETS = [path for method, path in GUARDED if method == "WEBSOCKET"]
 
-WORKFLOW = """
-apiVersion: agentflow/v1
-kind: Workflow
-metadata: {name: mine, version: 1.0.0}
-spec:
-  planner: fsm
-  fsm:
-    initial_state: hold
-    final_states: [hold]
-    states:
-      hold: {wait: {signal: go}, timeout: 1h}
-"""
-TOOL = """
-apiVersion: agentflow/v1
-kind: Tool
-metadata: {name: mine.echo, version: 1.0.0}
-spec:
-  run: {type: http, url: "https://mine.example.com/echo"}
-  permissions: ["network.http:mine.example.com"]
-  input: {type: object}
-"""
 
-
-class World:
-    """A platform with two tenants: `ours` owns one of everything that can be named, `theirs` owns nothing."""
+class World(TwoTenants):
+    """A whole platform of them."""
 
     def __init__(self, platform: EmbeddedPlatform) -> None:
+        super().__init__(platform.api_url, platform.api_key)
         self.platform = platform
-        self.http = httpx.Client(base_url=platform.api_url, trust_env=False, timeout=30)
-        self.ours = self._tenant("ours")
-        self.theirs = self._tenant("theirs")
-        self.names = self._belongings()
-        self.roles = {role: self._key_of_role(role) for role in BUILT_IN}
         ready = re.findall(r'"grpc": *"([^"]+)"', platform.control_plane.log.read_text())
         self.grpc_address = ready[-1]
-
-    def call(self, bearer: str | None, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
-        headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
-        return self.http.request(method, path, json=body, headers={**headers, **more.pop("headers", {})}, **more)
-
-    def made(self, bearer: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
-        answer = self.call(bearer, "POST", path, body, **more)
-        assert answer.status_code in (200, 201, 202), answer.text
-        return cast(dict[str, Any], answer.json())
-
-    def path(self, template: str) -> str:
-        return re.sub(r"{(\w+)(?::path)?}", lambda match: self.names.get(match[1], "1"), template)
-
-    def _tenant(self, name: str) -> str:
-        return cast(str, self.made(self.platform.api_key, "/api/v1/tenants", {"id": name})["admin"]["api_key"])
-
-    def _key_of_role(self, role: str) -> str:
-        account = self.made(self.ours, "/api/v1/service-accounts", {"name": role, "roles": [role]})
-        return cast(str, self.made(self.ours, "/api/v1/api-keys", {"name": role, "user": account["id"]})["key"])
-
-    def _belongings(self) -> dict[str, str]:
-        yaml = {"Content-Type": "application/yaml"}
-        for path, text in (("/api/v1/workflows", WORKFLOW), ("/api/v1/tools", TOOL)):
-            assert self.http.post(
-                path, content=text, headers={**yaml, "Authorization": f"Bearer {self.ours}"}
-            ).is_success
-        started = self.made(self.ours, "/api/v1/workflows/mine/execute", {})
-        self.made(self.ours, "/api/v1/schedules", {"name": "mine", "workflow": "mine", "every": "1h"})
-        account = self.made(self.ours, "/api/v1/service-accounts", {"name": "somebody"})
-        role = self.made(self.ours, "/api/v1/roles", {"name": "mine", "permissions": ["tools.read"]})
-        key = self.made(self.ours, "/api/v1/api-keys", {"name": "mine", "user": account["id"]})
-        budget = self.made(self.ours, "/api/v1/budgets", {"scope": "agent", "name": "nobody", "dollars": "1"})
-        job = self.made(self.ours, "/api/v1/workflows/mine/replay", {"last": 1})
-        snapshot = self.made(self.ours, f"/api/v1/executions/{started['execution_id']}/snapshots", {})
-        return {
-            "execution": started["execution_id"],
-            "snapshot": snapshot["id"],
-            "budget": budget["id"],
-            "job": job["job_id"],
-            "trace": started["trace_id"],
-            "reference": "mine",
-            "name": "mine",
-            "plan": "current",
-            "path": "hold",
-            "user": account["id"],
-            "role": role["id"],
-            "key": key["id"],
-            "tenant": "ours",
-        }
 
 
 @pytest.fixture(scope="module")
@@ -245,13 +170,6 @@ def test_what_is_anothers_is_not_there(world: World, method: str, template: str)
         assert (answer.status_code, answer.json()["code"]) == (nowhere.status_code, nowhere.json()["code"])
 
 
-BODIES: dict[str, Any] = {
-    "/api/v1/executions/{execution}/signal": {"name": "go"},
-    "/api/v1/executions/{execution}/vars": {"vars": {"a": 1}},
-    "/api/v1/executions/{execution}/tasks/{path:path}/answer": {"answer": {}},
-    "/api/v1/roles/{role}": {"permissions": []},
-    "/api/v1/users/{user}": {"name": "taken over"},
-}
 LISTS = [path for method, path in HTTP if method == "GET" and "{" not in path]
 
 

@@ -255,3 +255,14 @@ def test_workflows_see_only_the_variables_that_are_named_and_set() -> None:
 
     assert allowed_environment(settings, {"REGION": "eu", "SECRET": "x"}) == {"REGION": "eu"}
     assert allowed_environment(load_settings(environ={}), {"REGION": "eu"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "described"),
+    [({}, False), ({"AF_MODE": "dev"}, True), ({"AF_GRPC_REFLECTION": "true"}, True),
+     ({"AF_MODE": "dev", "AF_GRPC_REFLECTION": "false"}, False)],
+)  # fmt: skip
+def test_grpc_describes_itself_in_development_unless_told_otherwise(given, described):
+    settings = load_settings(environ={"AF_CONFIG_FILE": "/dev/null", **given})
+
+    assert settings.grpc_reflection is described

@@ -34,6 +34,7 @@ _IDENTITY = {
 }
 GROUPS = {
     "af",
+    "af agents",
     "af auth",
     "af bench",
     "af db",
@@ -53,6 +54,9 @@ _ORDERS = ("answer", "cancel", "pause", "resume", "retry", "signal", "terminate"
 def test_the_commands_are_those_people_were_promised() -> None:
     assert set(COMMANDS) == {
         "af",
+        "af agents",
+        "af agents list",
+        "af agents show",
         *(f"af {noun}" for noun in _IDENTITY),
         *(f"af {noun} {word}" for noun, words in _IDENTITY.items() for word in words),
         "af auth",
