@@ -51,7 +51,7 @@ for _status in (200, 202):
 _EXAMPLE: dict[str, Any] = {
     "apiVersion": "agentflow/v1",
     "kind": "Workflow",
-    "metadata": {"name": "support", "version": "1.0.0"},
+    "metadata": {"name": "approval", "version": "1.0.0"},
     "spec": {
         "planner": "fsm",
         "fsm": {
