@@ -21,6 +21,7 @@ from control_plane.identity.rates import LocalRates, Rate, Standing, TooOften, s
 _log = structlog.get_logger(__name__)
 
 # `rates.asked` for each key, and only if all of them have room. Times are microseconds, so that they are exact.
+# Never more than a burst ahead of now is written here: what is further ahead is somebody else's, and shuts nobody out.
 _TAKE = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -28,6 +29,7 @@ local told, refused = {}, false
 for i, key in ipairs(KEYS) do
   local burst, cost = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
   local paid = tonumber(redis.call('GET', key) or '0')
+  if paid > now + burst * cost then paid = 0 end
   local after = math.max(paid, now) + cost
   local room = now + burst * cost - after
   if room < 0 then refused = true end

@@ -32,6 +32,16 @@ def test_every_route_names_its_permission_and_only_these_are_open_to_everybody()
     assert {operation for operation, permission in declared.items() if permission is None} == PUBLIC
 
 
+def test_every_route_is_in_the_document_but_for_the_document_itself_and_the_socket():
+    app = api()
+    described = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
+
+    there = {(method, path.replace(":path}", "}")) for method, path in permissions_of(app)}
+
+    assert there - described == {("GET", "/api/v1/openapi.json"), ("WEBSOCKET", "/api/v1/ws")}
+    assert described - there == set()
+
+
 def test_a_route_without_a_permission_cannot_even_be_declared():
     router = guarded_router()
 

@@ -1,10 +1,12 @@
 """How often may be asked: the arithmetic, and the same limits in this process and in Redis, exact under a crowd."""
 
 import asyncio
+import uuid
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.asyncio import Redis
 
 from agentflow.clock import ControlledClock, SystemClock
 from control_plane.identity.rates import LocalRates, Rate, Standing, TooOften, asked
@@ -108,3 +110,27 @@ async def test_without_redis_each_counts_for_itself_until_it_is_back(redis):
         await redis.process.stop()
 
         assert await let_through(rates, 20) == 5
+
+
+@pytest.mark.parametrize("planted", ["99999999999999999", "-5", "nonsense", b"\xff\x00"])
+async def test_whatever_somebody_else_wrote_into_redis_shuts_nobody_out_and_opens_nothing(redis, planted):
+    tenant = f"t-{uuid.uuid4().hex[:8]}"
+    rate = Rate(5, 1 / 3600)
+    async with (
+        redis_rates(redis.url, SystemClock(), tenant=rate, user=None) as rates,
+        Redis.from_url(redis.url) as others,
+    ):
+        await others.set(f"agentflow:rate:tenant:{tenant}", planted)
+
+        assert await let_through(rates, 20, tenant=tenant) == 5
+
+
+async def test_a_key_of_another_kind_in_redis_shuts_nobody_out(redis):
+    rate = Rate(5, 1 / 3600)
+    async with (
+        redis_rates(redis.url, SystemClock(), tenant=rate, user=None) as rates,
+        Redis.from_url(redis.url) as others,
+    ):
+        await others.hset("agentflow:rate:tenant:hashed", "a", "b")
+
+        assert await let_through(rates, 20, tenant="hashed") == 5
