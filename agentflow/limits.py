@@ -174,6 +174,7 @@ QUOTA_USE_REREAD_S = 1.0  # what other control planes let in is counted here aft
 STORAGE_USE_REREAD_S = 10.0  # the use is counted in the background: see `STORAGE_COUNT_EVERY_S`
 BUDGETS_MAX = 100  # of one tenant: what is spent of each is added up about every second
 BUDGET_LOOK_S = 1.0  # what other control planes have spent is known here after this; our own commits count at once
+BUDGETS_NONE_LOOK_S = 10.0  # while there is none: the first one is told over the bus, and a word may be lost
 BUDGET_LOOK_SHARE = 0.05  # of the time at most goes into adding up: where that takes long, it is done less often
 BUDGET_GO_ON_MAX = 2_000  # executions that go on after one look, so that they do not bury whatever else is decided
 ESTIMATE_EXECUTIONS = 30  # newest completed ones that an estimate is calibrated by: more would be older, not better

@@ -16,7 +16,7 @@ from agentflow.contracts.audit import Actor, AuditRecord, Resource, entry_of
 from agentflow.contracts.usage import Usage, dollars_text
 from agentflow.errors import Unavailable
 from agentflow.ids import TenantId
-from agentflow.limits import BUDGET_LOOK_S, BUDGET_LOOK_SHARE
+from agentflow.limits import BUDGET_LOOK_S, BUDGET_LOOK_SHARE, BUDGETS_NONE_LOOK_S
 from agentflow.ports import MessageBus
 from control_plane.costs.book import CHANGED, BudgetStore
 from control_plane.costs.budget import NOTHING_USED, STATES, Budget, BudgetUsedUp, Used, used_by
@@ -134,7 +134,7 @@ class Purse:
     async def _run(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(BUDGET_LOOK_S):
+                async with asyncio.timeout(BUDGET_LOOK_S if self._kept else BUDGETS_NONE_LOOK_S):
                     await self._look_now.wait()
             at_once = self._look_now.is_set()
             self._look_now.clear()

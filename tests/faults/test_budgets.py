@@ -1,5 +1,7 @@
 """A budget over several control planes: what one commits the others know, whoever is killed."""
 
+import asyncio
+
 import pytest
 
 from agentflow.errors import OverBudget
@@ -7,7 +9,11 @@ from agentflow.testing import eventually
 from tests.faults.deployment import deployed
 
 AGENTS = """
-def spend(input, context):
+import asyncio
+
+
+async def spend(input, context):
+    await asyncio.sleep(0.02)  # all of them have begun before the budget is used up
     context.spent("model x", dollars="0.01")
     return {}
 """
@@ -42,7 +48,8 @@ async def test_two_control_planes_stop_together_and_a_killed_ones_executions_go_
         await one.client.push_workflow(LOOPING)
         budget = await one.client.budgets.create("workflow", "looping", dollars="1.00")
         planes = (one, other)
-        started = [(await planes[n % 2].client.execute("looping", {})).execution_id for n in range(6)]
+        begun = await asyncio.gather(*(planes[n % 2].client.execute("looping", {}) for n in range(6)))
+        started = [each.execution_id for each in begun]
 
         async def all_stand_still():
             found = [await other.client.execution(each) for each in started]
