@@ -2,7 +2,7 @@
 
 Adds up what our own commits spend as they are decided, so that nothing more is begun than was under way; reads again
 what all control planes have spent, about every second, and whenever one of them says that a budget is used up. What is
-counted here is never written: after a restart it is read anew. Without budgets it costs one look a second.
+counted here is never written: after a restart it is read anew. While there are no budgets it looks every ten seconds.
 """
 
 import asyncio
